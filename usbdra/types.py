@@ -204,3 +204,74 @@ class Offer:
     usable: bool
     exportable: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Uevent:
+    """One kernel uevent (Documentation: kobject_uevent). `devpath` has no `/sys` prefix.
+
+    `action` is `add`, `remove`, `change`, `bind`, `unbind`, ...; our own action `rescan` stands
+    for events that were lost (ENOBUFS) and asks every reader to look at the whole tree again.
+    """
+
+    action: str
+    devpath: str
+    subsystem: str
+    devtype: str | None
+    properties: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChildNode:
+    """A device node that a driver made for an attached device: kind is the sysfs subsystem
+    (`tty`, `hidraw`, `video4linux`, `sound`, `block`, `input`)."""
+
+    kind: str
+    path: str
+    major: int
+    minor: int
+    interface: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDevice:
+    """A device as an exporter describes it on the wire. Stock peers send no name and no serial."""
+
+    busid: BusId
+    busnum: int
+    devnum: int
+    speed_code: int
+    vendor_id: str
+    product_id: str
+    bcd: str
+    class_code: int
+    subclass: int
+    protocol: int
+    configuration: int
+    interfaces: tuple[tuple[int, int, int], ...]
+    name: DeviceName | None = None
+    serial: str | None = None
+    product: str | None = None
+    manufacturer: str | None = None
+    available: bool = True
+    reason: str = ""
+
+    @property
+    def devid(self) -> int:
+        """bus << 16 | device number on the exporter."""
+        return self.busnum << 16 | self.devnum
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A remote device in use here: which port it sits on and what can be opened."""
+
+    port: PortId
+    hub: Hub
+    remote: RemoteDevice
+    busid: BusId
+    node_path: str
+    children: tuple[ChildNode, ...]
+    timings: tuple[tuple[str, float], ...]
+    """(phase, seconds) in order: connect, tls, authorise, attach, enumerate, settle; the
+    exporter's own share as `exporter.authorise`, `exporter.bind`, `exporter.hand_over`."""
