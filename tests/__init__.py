@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that checks usbdra; nothing of it is in the wheel."""

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Kubernetes control plane inside one network namespace.
+
+Owns the processes etcd, kube-apiserver, kube-scheduler and kube-controller-manager, their
+certificates and data, from start to end. It does not make the namespace and knows no nodes, apart
+from signing what a node needs to join.
+
+The API server listens on port 443 of every address of the namespace, the first service address
+among them, so that pods reach `kubernetes.default` by plain routing: the bed needs no kube-proxy.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import urllib3
+
+from tests.cluster.certs import (
+    Authority,
+    KeyPair,
+    kubeconfig,
+    write_private,
+    write_service_account_keys,
+)
+from tests.cluster.netns import Door, command_inside, socket_inside
+from tests.cluster.process import Component
+
+SERVICE_RANGE = "10.96.0.0/16"
+SERVICE_ADDRESS = "10.96.0.1"  # the API server's own service: always the first of the range
+ETCD_PORT = 2379
+API_PORT = 443
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class NodeIdentity:
+    """What a kubelet needs to join: texts and bytes to be copied to the node."""
+
+    kubeconfig: str
+    ca_pem: bytes
+    serving_cert: bytes
+    serving_key: bytes
+
+
+class ControlPlane:
+    """Started and stopped as a context manager; usable once `start` has returned.
+
+    Args:
+        binary: the multi-call binary of `tests.bed.clusterbin`.
+        namespace: name of an existing network namespace.
+        directory: an empty directory for data, certificates and logs.
+        address: the namespace's address that nodes reach.
+        feature_gates: set alike on every component, and to be given to the kubelets too.
+    """
+
+    def __init__(
+        self,
+        binary: Path,
+        namespace: str,
+        directory: Path,
+        address: str,
+        feature_gates: Mapping[str, bool] | None = None,
+    ) -> None:
+        self._binary = binary
+        self._namespace = namespace
+        self._directory = directory
+        self._address = address
+        self.feature_gates = dict(feature_gates or {})
+        self._authority = Authority(directory / "pki")
+        self.admin_kubeconfig = directory / "admin.kubeconfig"
+        self._door: Door | None = None
+        self._components: dict[str, Component] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def logs(self) -> list[Path]:
+        """The log file of each component."""
+        return [component.log for component in self._components.values()]
+
+    @property
+    def server(self) -> str:
+        """The URL that nodes and pods on the bed's network use."""
+        return f"https://{self._address}:{API_PORT}"
+
+    def component(self, name: str) -> Component:
+        """A component by its program name, for tests that stop and start it."""
+        return self._components[name]
+
+    def start(self, timeout: float = 120.0) -> None:
+        """Start everything and return when the API server says that it is ready.
+
+        Raises:
+            RuntimeError: a component ended by itself; the message holds the end of its log.
+            TimeoutError: not ready after `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        self._prepare_network()
+        self._door = Door(self._namespace, ("127.0.0.1", API_PORT))
+        admin = self._authority.client("admin", "usbdra-test-admin", ("system:masters",))
+        self._write_kubeconfig(self.admin_kubeconfig, f"https://127.0.0.1:{self._door.port}", admin)
+        self._launch("etcd", self._etcd_flags())
+        self._wait_port(ETCD_PORT, deadline)
+        self._launch("kube-apiserver", self._apiserver_flags())
+        self.wait_ready(deadline - time.monotonic())
+        self._launch("kube-scheduler", self._scheduler_flags())
+        self._launch("kube-controller-manager", self._controller_flags())
+
+    def stop(self) -> None:
+        """End the components in reverse order of their start."""
+        for component in reversed(self._components.values()):
+            component.stop()
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+
+    def wait_ready(self, timeout: float = 60.0) -> None:
+        """Wait for the API server's own /readyz, for instance after a test restarted it."""
+        deadline = time.monotonic() + timeout
+        admin = self._pki("admin")
+        with urllib3.PoolManager(
+            ca_certs=str(self._authority.pair.cert),
+            cert_file=str(admin.cert),
+            key_file=str(admin.key),
+            retries=False,
+            timeout=5.0,
+        ) as pool:
+            while not self._is_ready(pool):
+                self._check(deadline, "kube-apiserver is not ready")
+                time.sleep(_POLL_SECONDS)
+
+    def identity(self, node: str, address: str) -> NodeIdentity:
+        """Sign what the kubelet of `node` at `address` needs: Node authorizer user, server name."""
+        client = self._authority.client(f"node-{node}", f"system:node:{node}", ("system:nodes",))
+        serving = self._authority.server(
+            f"node-{node}-serving", f"system:node:{node}", (node, address)
+        )
+        return NodeIdentity(
+            kubeconfig=kubeconfig(self.server, self._authority.pem, client),
+            ca_pem=self._authority.pem,
+            serving_cert=serving.cert.read_bytes(),
+            serving_key=serving.key.read_bytes(),
+        )
+
+    def _is_ready(self, pool: urllib3.PoolManager) -> bool:
+        assert self._door is not None
+        try:
+            response = pool.request("GET", f"https://127.0.0.1:{self._door.port}/readyz")
+        except urllib3.exceptions.HTTPError:
+            return False
+        return response.status == 200
+
+    def _check(self, deadline: float, complaint: str) -> None:
+        for component in self._components.values():
+            component.check()
+        if time.monotonic() > deadline:
+            tails = "\n".join(f"{c.name}: {c.tail()}" for c in self._components.values())
+            raise TimeoutError(f"{complaint}\n{tails}")
+
+    def _wait_port(self, port: int, deadline: float) -> None:
+        while True:
+            with socket_inside(self._namespace) as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            self._check(deadline, f"nothing listens on port {port}")
+            time.sleep(_POLL_SECONDS)
+
+    def _prepare_network(self) -> None:
+        for change in (
+            ["link", "set", "lo", "up"],
+            ["address", "replace", f"{SERVICE_ADDRESS}/32", "dev", "lo"],
+        ):
+            subprocess.run(["ip", "-n", self._namespace, *change], check=True, timeout=10)
+
+    def _launch(self, name: str, flags: list[str]) -> None:
+        component = Component(
+            name,
+            command_inside(self._namespace, [str(self._binary), name, *flags]),
+            self._directory / f"{name}.log",
+        )
+        self._components[name] = component
+        component.start()
+
+    def _pki(self, name: str) -> KeyPair:
+        directory = self._directory / "pki"
+        return KeyPair(directory / f"{name}.crt", directory / f"{name}.key")
+
+    def _write_kubeconfig(self, path: Path, server: str, client: KeyPair) -> None:
+        write_private(path, kubeconfig(server, self._authority.pem, client).encode())
+
+    def _component_kubeconfig(self, name: str) -> str:
+        path = self._directory / f"{name}.kubeconfig"
+        client = self._authority.client(name, f"system:{name}")
+        self._write_kubeconfig(path, f"https://127.0.0.1:{API_PORT}", client)
+        return str(path)
+
+    def _gate_flags(self) -> list[str]:
+        if not self.feature_gates:
+            return []
+        gates = ",".join(f"{name}={str(on).lower()}" for name, on in self.feature_gates.items())
+        return [f"--feature-gates={gates}"]
+
+    def _etcd_flags(self) -> list[str]:
+        clients = f"http://127.0.0.1:{ETCD_PORT}"
+        return [
+            f"--data-dir={self._directory / 'etcd'}",
+            f"--listen-client-urls={clients}",
+            f"--advertise-client-urls={clients}",
+            "--listen-peer-urls=http://127.0.0.1:2380",
+            "--unsafe-no-fsync",  # nobody needs this data after the run
+        ]
+
+    def _apiserver_flags(self) -> list[str]:
+        names = ("127.0.0.1", self._address, SERVICE_ADDRESS, "localhost")
+        services = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
+        serving = self._authority.server("apiserver", "kube-apiserver", (*names, *services))
+        kubelets = self._authority.client(
+            "apiserver-kubelet", "kube-apiserver", ("system:masters",)
+        )
+        signing, checking = write_service_account_keys(self._directory / "pki")
+        return [
+            f"--etcd-servers=http://127.0.0.1:{ETCD_PORT}",
+            f"--secure-port={API_PORT}",
+            f"--advertise-address={self._address}",
+            f"--client-ca-file={self._authority.pair.cert}",
+            f"--tls-cert-file={serving.cert}",
+            f"--tls-private-key-file={serving.key}",
+            f"--kubelet-certificate-authority={self._authority.pair.cert}",
+            f"--kubelet-client-certificate={kubelets.cert}",
+            f"--kubelet-client-key={kubelets.key}",
+            "--kubelet-preferred-address-types=InternalIP",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={checking}",
+            f"--service-account-signing-key-file={signing}",
+            f"--service-cluster-ip-range={SERVICE_RANGE}",
+            "--allow-privileged",
+            *self._gate_flags(),
+        ]
+
+    def _scheduler_flags(self) -> list[str]:
+        access = self._component_kubeconfig("kube-scheduler")
+        return [*self._access_flags(access), *self._gate_flags()]
+
+    def _controller_flags(self) -> list[str]:
+        access = self._component_kubeconfig("kube-controller-manager")
+        authority = self._authority.pair
+        return [
+            *self._access_flags(access),
+            f"--root-ca-file={authority.cert}",
+            f"--cluster-signing-cert-file={authority.cert}",
+            f"--cluster-signing-key-file={authority.key}",
+            f"--service-account-private-key-file={self._pki('sa').key}",
+            "--use-service-account-credentials",
+            *self._gate_flags(),
+        ]
+
+    @staticmethod
+    def _access_flags(access: str) -> list[str]:
+        return [
+            f"--kubeconfig={access}",
+            f"--authentication-kubeconfig={access}",
+            f"--authorization-kubeconfig={access}",
+            "--leader-elect=false",
+        ]

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Container images made without a registry and without a container tool.
+
+Writes OCI image archives (image-spec v1.1, the form that `ctr images import` takes) from files
+given by the caller. The same input gives the same bytes, so archives can be cached by their hash.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PAUSE = "localhost/pause:1"
+BUSYBOX = "localhost/busybox:1"
+_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+# PID 1 has no default signal actions: without the trap a pod's end would wait for its grace period.
+_PAUSE_SCRIPT = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done"
+_ACCOUNTS = "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/tmp:/bin/sh\n"
+_GROUPS = "root:x:0:\nuser:x:1000:\n"
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """What a container does when the pod does not say."""
+
+    entrypoint: Sequence[str] = ()
+    command: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+
+
+class Layer:
+    """A file system built in memory; entries keep their order, owners are root, times are zero."""
+
+    def __init__(self) -> None:
+        self._stream = io.BytesIO()
+        self._tar = tarfile.open(fileobj=self._stream, mode="w")  # noqa: SIM115 finish() closes it
+
+    def directory(self, path: str, mode: int = 0o755) -> None:
+        """Add a directory."""
+        self._add(path, tarfile.DIRTYPE, mode)
+
+    def link(self, path: str, target: str) -> None:
+        """Add a symbolic link."""
+        self._add(path, tarfile.SYMTYPE, 0o777, link=target)
+
+    def file(self, path: str, content: bytes, mode: int = 0o644) -> None:
+        """Add a regular file."""
+        self._add(path, tarfile.REGTYPE, mode, content=content)
+
+    def tree(self, root: Path, below: str = "") -> None:
+        """Add a directory tree of this host below `below`, in sorted order."""
+        for path in sorted(root.rglob("*")):
+            name = "/".join(filter(None, (below, path.relative_to(root).as_posix())))
+            if path.is_symlink():
+                self.link(name, str(path.readlink()))
+            elif path.is_dir():
+                self.directory(name, path.stat().st_mode & 0o7777)
+            elif path.is_file():
+                self.file(name, path.read_bytes(), path.stat().st_mode & 0o7777)
+
+    def finish(self) -> bytes:
+        """The layer as an uncompressed tar; nothing can be added afterwards."""
+        self._tar.close()
+        return self._stream.getvalue()
+
+    def _add(
+        self, path: str, kind: bytes, mode: int, *, content: bytes = b"", link: str = ""
+    ) -> None:
+        entry = tarfile.TarInfo(path)
+        entry.type, entry.mode, entry.linkname, entry.size = kind, mode, link, len(content)
+        self._tar.addfile(entry, io.BytesIO(content))
+
+
+def write_archive(target: Path, name: str, layers: Iterable[bytes], config: ImageConfig) -> None:
+    """Write an OCI archive of one linux/amd64 image called `name` to `target`."""
+    with tarfile.open(target, "w") as archive:
+        blobs: set[str] = set()
+
+        def blob(media_type: str, content: bytes) -> dict[str, Any]:
+            digest = hashlib.sha256(content).hexdigest()
+            if digest not in blobs:
+                blobs.add(digest)
+                _put(archive, f"blobs/sha256/{digest}", content)
+            return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+        plain = list(layers)
+        packed = [blob(_LAYER, gzip.compress(layer, compresslevel=1, mtime=0)) for layer in plain]
+        diff_ids = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in plain]
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": _MANIFEST,
+            "config": blob(_CONFIG, _json(_image_config(config, diff_ids))),
+            "layers": packed,
+        }
+        entry = blob(_MANIFEST, _json(manifest))
+        entry["annotations"] = {"io.containerd.image.name": name}
+        entry["platform"] = {"architecture": "amd64", "os": "linux"}
+        index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [entry]}
+        _put(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+        _put(archive, "index.json", _json(index))
+
+
+def busybox_layer(busybox: Path) -> bytes:
+    """A root file system of one static busybox, links for its applets, and a user 1000."""
+    applets = subprocess.run(
+        [str(busybox), "--list"], check=True, capture_output=True, text=True, timeout=10
+    ).stdout.split()
+    layer = Layer()
+    for path in ("bin", "dev", "etc", "proc", "root", "sys", "usr", "usr/bin"):
+        layer.directory(path)
+    layer.directory("tmp", 0o1777)
+    layer.file("etc/passwd", _ACCOUNTS.encode())
+    layer.file("etc/group", _GROUPS.encode())
+    layer.file("bin/busybox", busybox.read_bytes(), 0o755)
+    for applet in sorted(set(applets) - {"busybox"}):
+        layer.link(f"bin/{applet}", "busybox")
+    return layer.finish()
+
+
+def write_base_images(directory: Path) -> list[Path]:
+    """Write the archives that every node needs: the pause image and the test image.
+
+    Raises:
+        FileNotFoundError: no busybox on this host (Debian package busybox-static).
+    """
+    found = shutil.which("busybox")
+    if found is None:
+        raise FileNotFoundError("busybox (Debian package busybox-static) is not installed")
+    layer = busybox_layer(Path(found))
+    path = {"PATH": "/bin:/usr/bin"}
+    pause = ImageConfig(entrypoint=("/bin/sh", "-c", _PAUSE_SCRIPT), environment=path)
+    busybox = ImageConfig(command=("/bin/sh",), environment=path)
+    archives = [(PAUSE, pause, "pause.tar"), (BUSYBOX, busybox, "busybox.tar")]
+    for name, settings, file_name in archives:
+        write_archive(directory / file_name, name, [layer], settings)
+    return [directory / file_name for _, _, file_name in archives]
+
+
+def _image_config(config: ImageConfig, diff_ids: list[str]) -> dict[str, Any]:
+    return {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {
+            "Entrypoint": list(config.entrypoint),
+            "Cmd": list(config.command),
+            "Env": [f"{key}={value}" for key, value in sorted(config.environment.items())],
+            "User": config.user,
+        },
+        "rootfs": {"type": "layers", "diff_ids": diff_ids},
+    }
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _put(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    archive.addfile(entry, io.BytesIO(content))
