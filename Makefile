@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+# The commands of the project. `make help` lists them; `make demo` and `make test` need nothing
+# but a Debian or Ubuntu machine with root and its package registries.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+RESULTS := build/results
+STAMP := $(VENV)/.ready
+SOURCES := setup.py $(wildcard usbdra/_native/*.pyx usbdra/_native/*.pxd)
+EXT := build/.extension
+PYTEST = $(PY) -m pytest -o junit_family=xunit2
+
+.PHONY: help
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*?## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+.PHONY: deps
+deps: ## install the Debian packages that building and testing need (root)
+	@$(PYTHON) tests/host_packages.py build
+
+$(STAMP): pyproject.toml
+	@echo "== Python environment in $(VENV)"
+	@$(MAKE) --no-print-directory deps
+	@$(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(PY) -m pip install --quiet --group build --group test --group lint --group fuzz
+	@$(PY) -c 'import tomllib; print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]))' > $(VENV)/runtime.txt
+	@$(PY) -m pip install --quiet -r $(VENV)/runtime.txt
+	@touch $@
+
+$(EXT): $(STAMP) $(SOURCES)
+	@echo "== extension (release), in place"
+	@$(PY) setup.py --quiet build_ext --inplace
+	@mkdir -p build && touch $@
+
+.PHONY: build
+build: $(EXT) ## build the extension in place; a failed build fails loudly
+
+.PHONY: wheel
+wheel: $(STAMP) ## build dist/usbdra-*.whl
+	@rm -rf dist && $(PY) -m build --wheel --no-isolation --outdir dist . > /dev/null
+	@ls dist/*.whl
+
+.PHONY: unit
+unit: build ## unit, contract and repository tests: no root, under a minute
+	@mkdir -p $(RESULTS)
+	@$(PYTEST) --junitxml=$(RESULTS)/unit.xml
+
+.PHONY: lint
+lint: build ## ruff, mypy (strict), cython-lint, import-linter, stubs against the extension
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/cython-lint usbdra/_native
+	@$(VENV)/bin/lint-imports --no-cache
+	@$(PY) -m mypy.stubtest usbdra._native
+
+.PHONY: debug asan
+debug: $(STAMP) ## unit tests on the debug build of the extension (counters, line tracing)
+	@tests/variant.sh debug $(RESULTS)/debug.xml
+
+asan: $(STAMP) ## unit tests on the sanitizer build (address, undefined behaviour)
+	@tests/variant.sh asan $(RESULTS)/asan.xml
+
+.PHONY: fuzz
+fuzz: build ## a short bounded run of every coverage-guided fuzzer
+	@for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(PY) $$f -max_total_time=$${FUZZ_SECONDS:-10} -rss_limit_mb=1024 > build/$$(basename $$f).log 2>&1 || { tail -40 build/$$(basename $$f).log; exit 1; }; done
+
+.PHONY: bench
+bench: build ## benchmarks; ratios of one run in build/results/bench.json
+	@mkdir -p $(RESULTS)
+	@$(PY) bench/run.py --output $(RESULTS)/bench.json
+
+.PHONY: package
+package: wheel ## install the wheel, and the source, into empty environments
+	@mkdir -p $(RESULTS)
+	@$(PYTEST) tests/package --junitxml=$(RESULTS)/package.xml
+
+.PHONY: kernel
+kernel: $(STAMP) ## two machines under QEMU with stock kernels 6.1 and 6.12 (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PYTEST) tests/kernel --timeout=900 --junitxml=$(RESULTS)/kernel.xml
+
+.PHONY: demo
+demo: $(STAMP) ## two machines, one USB stick: plugged into a, used on b
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m tests.bed.demo
+
+.PHONY: test
+test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, kernel bed
+	@rm -rf $(RESULTS)
+	@$(MAKE) --no-print-directory lint unit debug asan fuzz package bench kernel
+	@$(PY) tests/summary.py $(RESULTS)
+
+.PHONY: clean
+clean: ## remove what was built here (caches outside the checkout stay)
+	rm -rf build dist *.egg-info usbdra/_native/*.so usbdra/_native/*.c .mypy_cache .ruff_cache

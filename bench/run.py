@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the benchmarks and print each as a ratio against the yardstick of its group.
+
+A benchmark names its place with `benchmark.group` and, in `benchmark.extra_info`, its `role`:
+`yardstick` for the one the others of the group are divided by. `goal` (a ratio) and `wants`
+(`at most` or `at least`, the latter for speed-ups of the yardstick over ours) are optional.
+Machines are noisy, so a missed goal is shown and is not an error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge absolute times."""
+    model = next(
+        (
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    return {
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def ratios(benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows {group, name, median_us, ratio, goal, wants, met}; ratio is None without a yardstick.
+
+    With wants `at least` the ratio is yardstick / ours (how many times faster), else
+    ours / yardstick (what it costs).
+    """
+    yardsticks = {
+        b["group"]: b["stats"]["median"]
+        for b in benchmarks
+        if b["extra_info"].get("role") == "yardstick"
+    }
+    rows = []
+    for bench in benchmarks:
+        info, median = bench["extra_info"], bench["stats"]["median"]
+        base = yardsticks.get(bench["group"])
+        wants = info.get("wants", "at most")
+        ratio = None if base is None else (base / median if wants == "at least" else median / base)
+        goal = info.get("goal")
+        met = None
+        if ratio is not None and goal is not None:
+            met = ratio >= goal if wants == "at least" else ratio <= goal
+        rows.append(
+            {
+                "group": bench["group"] or "",
+                "name": bench["name"],
+                "median_us": median * 1e6,
+                "ratio": ratio,
+                "goal": goal,
+                "wants": wants,
+                "met": met,
+            }
+        )
+    return rows
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print the rows as a table, one group after the other."""
+    width = max((len(r["name"]) for r in rows), default=10)
+    group = None
+    for row in sorted(rows, key=lambda r: r["group"]):
+        if row["group"] != group:
+            group = row["group"]
+            print(f"\n{group}")
+        ratio = "" if row["ratio"] is None else f"{row['ratio']:8.2f} x"
+        goal = "" if row["goal"] is None else f"goal {row['wants']} {row['goal']:g} x"
+        met = {None: "", True: "met", False: "MISSED"}[row["met"]]
+        print(f"  {row['name']:{width}} {row['median_us']:12.1f} us {ratio:>10} {goal:22} {met}")
+
+
+def main() -> int:
+    """Entry point; the exit status is pytest's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, help="write JSON: machine facts and rows")
+    parser.add_argument("paths", nargs="*", default=[str(HERE / "micro")])
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "raw.json"
+        command = [
+            sys.executable, "-m", "pytest", *args.paths, "-q", "--no-header",
+            "--benchmark-enable", "--benchmark-only", "--benchmark-quiet",
+            "--benchmark-disable-gc", f"--benchmark-json={raw}", "--timeout=600",
+        ]  # fmt: skip
+        if args.output:
+            args.output.parent.mkdir(parents=True, exist_ok=True)
+            command += [
+                f"--junitxml={args.output.with_suffix('.xml')}",
+                "-o",
+                "junit_family=xunit2",
+            ]
+        status = subprocess.run(command, check=False).returncode
+        if status:
+            return status
+        rows = ratios(json.loads(raw.read_text())["benchmarks"])
+    show(rows)
+    if args.output:
+        args.output.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Install the Debian packages that building (`build`) or the test beds (`bed`) need.
+
+Stdlib only and any Python 3.9+: it runs before the project's environment exists. Says what it
+installs and why; installs nothing when all is there.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SETS: dict[str, tuple[str, ...]] = {
+    "build": ("gcc", "libc6-dev", "make", "python3-dev", "python3-venv"),
+    "bed": (
+        "busybox-static",
+        "cpio",
+        "debian-archive-keyring",
+        "e2fsprogs",
+        "genisoimage",
+        "iproute2",
+        "kmod",
+        "mmdebstrap",
+        "qemu-system-x86",
+        "qemu-utils",
+        "tshark",
+        "usbip",
+        "xz-utils",
+    ),
+}
+# Ubuntu carries usbip in its kernel tools; the host side only needs it where Debian has it.
+OPTIONAL = {"usbip"}
+
+
+def installed(name: str) -> bool:
+    """True if dpkg has the package in state installed."""
+    query = ["dpkg-query", "-W", "-f=${db:Status-Status}", name]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    return done.returncode == 0 and done.stdout == "installed"
+
+
+def available(name: str) -> bool:
+    """True if apt knows a candidate."""
+    done = subprocess.run(["apt-cache", "show", name], capture_output=True, check=False)
+    return done.returncode == 0
+
+
+def main(which: str) -> int:
+    """Install what is missing of one set; returns an exit status."""
+    missing = [name for name in SETS[which] if not installed(name)]
+    if not missing:
+        return 0
+    print(f"== Debian packages for '{which}': {' '.join(missing)}", flush=True)
+    if os.geteuid() != 0:
+        print(f"   not root: run  apt-get install {' '.join(missing)}", file=sys.stderr)
+        return 1
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(["apt-get", "-qq", "update"], check=True, env=env)
+    missing = [name for name in missing if name not in OPTIONAL or available(name)]
+    install = ["apt-get", "-qq", "install", "-y", "--no-install-recommends", *missing]
+    return subprocess.run(install, check=False, env=env, stdout=subprocess.DEVNULL).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
