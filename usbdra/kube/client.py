@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one HTTP client of the API server: plain objects in and out, typed errors.
+
+Owns the connection pool and the credentials (service account or kubeconfig, read again by the
+official client when the token rotates). Must not hold any object or decide anything. No retries
+here: callers know what a repeat means.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import errors
+from .types import Kind, Object
+
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+JSON = "application/json"
+MAX_ANSWER = 256 << 20
+"""Bytes of one answer; a list of 10,000 slices is below 100 MB."""
+
+
+class KubeClient:
+    """Verbs on plain objects. Use `connect`; close with `aclose`."""
+
+    def __init__(self, api: Any, timeout: float = 15.0) -> None:
+        self._api = api
+        self._timeout = timeout
+
+    @classmethod
+    async def connect(cls, kubeconfig: Path | None = None, timeout: float = 15.0) -> KubeClient:
+        """A client from a kubeconfig file, or from the pod's service account when None.
+
+        `timeout` bounds every request but watches, in seconds. Raises ApiForbidden when there
+        are no credentials to be had.
+        """
+        from kubernetes.aio import config
+        from kubernetes.aio.client import ApiClient, Configuration
+
+        settings = Configuration()
+        try:
+            if kubeconfig is None:
+                config.load_incluster_config(client_configuration=settings)
+            else:
+                await config.load_kube_config(
+                    config_file=str(kubeconfig),
+                    client_configuration=settings,
+                    persist_config=False,
+                )
+        except config.ConfigException as error:
+            raise errors.ApiForbidden("credentials", 0, "NoCredentials", str(error)) from error
+        return cls(ApiClient(settings), timeout)
+
+    async def aclose(self) -> None:
+        """Close the connection pool."""
+        await self._api.close()
+
+    async def get(
+        self, kind: Kind, name: str, namespace: str | None = None, subresource: str = ""
+    ) -> Object:
+        """Read one object. Raises ApiNotFound and the other ApiErrors."""
+        return await self._json("GET", kind.path(namespace, name, subresource))
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> Object:
+        """The whole list object (items, metadata.resourceVersion)."""
+        query = _selectors(labels, fields)
+        return await self._json("GET", kind.path(namespace), query=query)
+
+    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
+        """Create; the answer is what the server stored, dropped fields included."""
+        return await self._json("POST", kind.path(namespace), body=body)
+
+    async def replace(
+        self, kind: Kind, body: Object, namespace: str | None = None, subresource: str = ""
+    ) -> Object:
+        """Replace; ApiConflict when metadata.resourceVersion is not the newest."""
+        path = kind.path(namespace, body["metadata"]["name"], subresource)
+        return await self._json("PUT", path, body=body)
+
+    async def apply(
+        self,
+        kind: Kind,
+        body: Object,
+        *,
+        manager: str,
+        namespace: str | None = None,
+        subresource: str = "",
+        force: bool = True,
+    ) -> Object:
+        """Server-side apply under one fixed field manager (KEP-555)."""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        path = kind.path(namespace, body["metadata"]["name"], subresource)
+        query = {"fieldManager": manager, "force": str(force).lower()}
+        return await self._json("PATCH", path, body=body, query=query, content=APPLY)
+
+    async def merge(
+        self,
+        kind: Kind,
+        name: str,
+        patch: Object,
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+    ) -> Object:
+        """JSON merge patch: None removes a key (RFC 7386)."""
+        path = kind.path(namespace, name, subresource)
+        return await self._json("PATCH", path, body=patch, content=MERGE)
+
+    async def delete(
+        self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = ""
+    ) -> None:
+        """Delete; gone already is success. With `uid` only that very object."""
+        body = {"preconditions": {"uid": uid}} if uid else None
+        try:
+            await self._json("DELETE", kind.path(namespace, name), body=body)
+        except errors.ApiNotFound:
+            return
+
+    async def raw(self, path: str) -> Object:
+        """GET any path that answers JSON: discovery, `/version`."""
+        return await self._json("GET", path)
+
+    async def watch(
+        self,
+        kind: Kind,
+        resource_version: str,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        seconds: int = 300,
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """(type, object) of one watch connection until the server ends it.
+
+        Types: ADDED, MODIFIED, DELETED, BOOKMARK. Raises ApiExpired when the version is too
+        old and ApiUnavailable when the connection breaks.
+        """
+        query = _selectors(labels, fields) | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(seconds),
+        }
+        path = kind.path(namespace)
+        response = await self._send("GET", path, query, None, JSON, seconds + self._timeout)
+        try:
+            async for line in response.response.content:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    code = int(event["object"].get("code", 500))
+                    raise errors.from_status(f"watch {path}", code, event["object"])
+                yield event["type"], event["object"]
+        except (OSError, TimeoutError, ValueError) as error:
+            raise _unavailable(f"watch {path}", error) from error
+        except _client_error() as error:
+            raise _unavailable(f"watch {path}", error) from error
+        finally:
+            response.response.close()
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Object | None = None,
+        query: Mapping[str, str] | None = None,
+        content: str = JSON,
+    ) -> Object:
+        what = f"{method} {path}"
+        response = await self._send(method, path, query or {}, body, content, self._timeout)
+        try:
+            data = await response.response.content.read(MAX_ANSWER)
+            while not response.response.content.at_eof() and len(data) < MAX_ANSWER:
+                data += await response.response.content.read(MAX_ANSWER - len(data))
+            answer = json.loads(data) if data else {}
+        except (OSError, TimeoutError, ValueError) as error:
+            raise _unavailable(what, error) from error
+        except _client_error() as error:
+            raise _unavailable(what, error) from error
+        finally:
+            response.response.release()
+        if not isinstance(answer, dict):
+            raise errors.ApiUnavailable(what, response.status, "BadAnswer", "not a JSON object")
+        return answer
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Object | None,
+        content: str,
+        timeout: float,
+    ) -> Any:
+        what = f"{method} {path}"
+        method, url, headers, payload, _ = await self._api.param_serialize(
+            method=method,
+            resource_path=path,
+            query_params=list(query.items()),
+            header_params={"Accept": JSON, "Content-Type": content},
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            response = await self._api.call_api(
+                method, url, headers, payload, _request_timeout=timeout
+            )
+        except (OSError, TimeoutError) as error:
+            raise _unavailable(what, error) from error
+        except _client_error() as error:
+            raise _unavailable(what, error) from error
+        if response.status < 400:
+            return response
+        try:
+            status = json.loads(await response.read())
+        except (OSError, TimeoutError, ValueError):
+            status = None
+        raise errors.from_status(what, response.status, status)
+
+
+def _selectors(labels: str, fields: str) -> dict[str, str]:
+    query = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: value for key, value in query.items() if value}
+
+
+def _client_error() -> type[Exception]:
+    import aiohttp
+
+    return aiohttp.ClientError
+
+
+def _unavailable(what: str, error: Exception) -> errors.ApiUnavailable:
+    text = str(error) or type(error).__name__
+    return errors.ApiUnavailable(what, 0, "NoAnswer", text)
