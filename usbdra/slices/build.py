@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a node's offers and free ports to the ResourceSlices it publishes.
+
+Owns pools, device entries and their attributes. Pure: the same input gives the same output in
+the same order, so a publisher can compare and write only what changed. Must not talk to
+anyone; publishing is another module's work.
+
+A node has up to three pools, named so that no driver or node shares one:
+
+- `usb-<node>`: its devices, seen by every node that can import (visibility Cluster) or by
+  itself only (Node);
+- `usblocal-<node>`: devices that policy keeps on their node, in slices of their own with
+  `nodeName`, because a pool that mixes node selections makes the scheduler read every slice;
+- `usblink-<node>`: how a device is reached from this node, directly or over a vhci hub.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from usbdra.errors import ConfigError
+from usbdra.slices import limits
+from usbdra.types import DeviceName, Hub, Offer, Speed, SpeedClass, UsbDevice
+
+DEFAULT_GROUP = "virtualization.deckhouse.io"
+API_VERSION = "resource.k8s.io/v1"
+
+Manifest = dict[str, Any]
+"""One API object as it goes to JSON or YAML."""
+
+Value = str | int | bool | None
+
+
+class Visibility(Enum):
+    """Which nodes' pods may select a device of this node (kubernetes cost: docs/operations.md)."""
+
+    CLUSTER = "Cluster"
+    NODE = "Node"
+
+
+class Layout(Enum):
+    """How ports are published.
+
+    HUB counts them as a capacity of one device per hub (Kubernetes 1.36 and later); PORTS
+    publishes one device per port and works everywhere.
+    """
+
+    HUB = "hub"
+    PORTS = "ports"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A device taint; `effect` is NoSchedule, NoExecute or None (Kubernetes KEP 5055)."""
+
+    key: str
+    value: str
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class SliceOptions:
+    """What of the cluster the slices depend on. Raises ConfigError for names no API takes."""
+
+    node: str
+    group: str = DEFAULT_GROUP
+    visibility: Visibility = Visibility.CLUSTER
+    layout: Layout = Layout.HUB
+    generation: int = 1
+    taints: Mapping[DeviceName, Sequence[Taint]] = field(default_factory=dict)
+    """Taints by device name."""
+
+    def __post_init__(self) -> None:
+        if not limits.is_dns_subdomain(f"usblocal-{self.node}"):
+            raise ConfigError(f"node name {self.node!r} is not a Kubernetes node name")
+        if not limits.is_dns_subdomain(self.group) or len(self.driver) > limits.MAX_DRIVER_LENGTH:
+            raise ConfigError(
+                f"API group {self.group!r} is not a DNS name of at most "
+                f"{limits.MAX_DRIVER_LENGTH - len('usb.')} characters"
+            )
+
+    @property
+    def driver(self) -> str:
+        """The DRA driver name, `usb.<group>`."""
+        return f"usb.{self.group}"
+
+
+def build(
+    offers: Iterable[Offer], free_ports: Mapping[Hub, int], options: SliceOptions
+) -> list[Manifest]:
+    """The node's ResourceSlices, in name order.
+
+    offers: the node's snapshot; what is not usable is left out, what is not exportable stays
+    local. free_ports: per hub, the ports claims may use: all but those that are broken or in
+    foreign hands. A device with a name no slice takes, or a name seen before, is left out and
+    costs the others nothing.
+    """
+    shared: list[Offer] = []
+    local: list[Offer] = []
+    for offer in _publishable(offers):
+        far = offer.exportable or options.visibility is Visibility.NODE
+        (shared if far else local).append(offer)
+    here = {"nodeName": options.node}
+    links = _links(options, [*shared, *local], free_ports)
+    return [
+        *_pool("usb", [_device(o, options) for o in shared], _selection(options), options),
+        *_pool("usblink", links, here, options),
+        *_pool("usblocal", [_device(o, options) for o in local], here, options),
+    ]
+
+
+def attributes(offer: Offer, node: str) -> dict[str, Value]:
+    """A device's attributes, empty ones left out, before they take the API's form.
+
+    `speed` is whole Mbit/s (1.5 gives 1). `speedClass` of a device that may cross nodes is the
+    class of the hub it needs there, so that it equals the attribute of the port claimed with
+    it: low and full speed devices, once allowed to cross, say `high`.
+    """
+    device = offer.device
+    texts: dict[str, Value] = {
+        "kind": "usb",
+        "name": offer.name,
+        "node": node_value(node),
+        "vendorID": device.vendor_id,
+        "productID": device.product_id,
+        "bcd": device.bcd,
+        "manufacturer": limits.clean_text(device.manufacturer or ""),
+        "product": limits.clean_text(device.product or ""),
+        "serial": limits.clean_text(device.serial or ""),
+        "bus": device.busnum,
+        "deviceNumber": device.devnum,
+        "busID": limits.clean_text(device.busid),
+        "portPath": limits.clean_text(device.port_path),
+        "speed": None if device.speed is Speed.UNKNOWN else int(float(device.speed.mbit_text)),
+        "speedClass": _speed_class(offer),
+        "class": f"{device.class_code:02x}",
+        "interfaceClasses": limits.clean_text(",".join(interface_classes(device))),
+        "isochronous": device.isochronous,
+    }
+    return {key: value for key, value in texts.items() if value is not None and value != ""}
+
+
+def interface_classes(device: UsbDevice) -> list[str]:
+    """The classes of the device's interfaces as two hex digits, each once, in order."""
+    return [f"{code:02x}" for code in sorted({i.class_code for i in device.interfaces})]
+
+
+def node_value(node: str) -> str:
+    """The node's name as an attribute value; what is too long keeps its start and gets a hash."""
+    return limits.shorten(node, limits.MAX_VALUE_BYTES)
+
+
+def device_id(name: str, node: str) -> str:
+    """What ties a device to its `direct-` device in layout PORTS: unique over all nodes."""
+    room = limits.MAX_VALUE_BYTES - 13
+    return f"{name[:room]}-{limits.digest(node, name)}"
+
+
+def _publishable(offers: Iterable[Offer]) -> Iterator[Offer]:
+    seen: set[str] = set()
+    for offer in sorted(offers, key=lambda o: (o.name, o.device.busid)):
+        if offer.usable and offer.name not in seen and limits.is_dns_label(offer.name):
+            seen.add(offer.name)
+            yield offer
+
+
+def _speed_class(offer: Offer) -> str | None:
+    own = offer.device.speed.speed_class
+    if own is None:
+        return None
+    if offer.exportable and own in (SpeedClass.LOW, SpeedClass.FULL):
+        return Hub.HIGH.value
+    return own.value
+
+
+def _device(offer: Offer, options: SliceOptions) -> Manifest:
+    values = attributes(offer, options.node)
+    if options.layout is Layout.PORTS:
+        values["id"] = device_id(offer.name, options.node)
+    entry: Manifest = {"name": offer.name, "attributes": _typed(values)}
+    taints = options.taints.get(offer.name, ())
+    if taints:
+        entry["taints"] = [{"key": t.key, "value": t.value, "effect": t.effect} for t in taints]
+    return entry
+
+
+def _links(
+    options: SliceOptions, offers: Sequence[Offer], free_ports: Mapping[Hub, int]
+) -> list[Manifest]:
+    if options.layout is Layout.HUB:
+        return [_direct_hub(options), *_hubs(free_ports)]
+    return [*_direct_devices(options, offers), *_ports(free_ports)]
+
+
+def _direct_hub(options: SliceOptions) -> Manifest:
+    return {
+        "name": "direct",
+        "allowMultipleAllocations": True,
+        "attributes": _typed({"kind": "direct", "node": node_value(options.node)}),
+    }
+
+
+def _hubs(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:
+    policy = {"default": "1", "validRange": {"min": "1", "max": "1"}}
+    for hub in Hub:
+        if free_ports.get(hub, 0) > 0:  # the API refuses a capacity below the policy's minimum
+            yield {
+                "name": f"vhci-{hub.value}",
+                "allowMultipleAllocations": True,
+                "attributes": _typed({"kind": "vhci", "speedClass": hub.value}),
+                "capacity": {"ports": {"value": str(free_ports[hub]), "requestPolicy": policy}},
+            }
+
+
+def _direct_devices(options: SliceOptions, offers: Sequence[Offer]) -> Iterator[Manifest]:
+    for offer in offers:
+        yield {
+            "name": limits.shorten(f"direct-{offer.name}", limits.MAX_LABEL_LENGTH),
+            "attributes": _typed({"kind": "direct", "id": device_id(offer.name, options.node)}),
+        }
+
+
+def _ports(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:
+    for hub in Hub:
+        for number in range(free_ports.get(hub, 0)):
+            yield {
+                "name": f"vhci-{hub.value}-{number}",
+                "attributes": _typed({"kind": "vhci", "speedClass": hub.value}),
+            }
+
+
+def _selection(options: SliceOptions) -> Manifest:
+    if options.visibility is Visibility.NODE:
+        return {"nodeName": options.node}
+    term = {"key": f"{options.group}/usbip", "operator": "In", "values": ["true"]}
+    return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
+
+
+def _pool(
+    prefix: str, devices: list[Manifest], selection: Manifest, options: SliceOptions
+) -> list[Manifest]:
+    """The slices of one pool; none at all for a pool without devices."""
+    name = f"{prefix}-{options.node}"
+    tainted = any("taints" in device for device in devices)
+    size = limits.MAX_DEVICES_ADVANCED if tainted else limits.MAX_DEVICES
+    parts = [devices[start : start + size] for start in range(0, len(devices), size)]
+    pool = {
+        "name": name,
+        "generation": options.generation,
+        "resourceSliceCount": len(parts),
+    }
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": "ResourceSlice",
+            "metadata": {"name": _slice_name(name, number, options.driver)},
+            "spec": {
+                "driver": options.driver,
+                "pool": dict(pool),
+                **selection,
+                "devices": part,
+            },
+        }
+        for number, part in enumerate(parts)
+    ]
+
+
+def _slice_name(pool: str, number: int, driver: str) -> str:
+    """Names are cluster-wide over all drivers; three digits keep a pool's slices in order."""
+    ending = f"-{limits.digest(driver)[:6]}-{number:03d}"
+    return limits.shorten(pool, limits.MAX_SUBDOMAIN_LENGTH - len(ending)) + ending
+
+
+def _typed(values: Mapping[str, Value]) -> dict[str, Manifest]:
+    """Values in the API's form: a union of `string`, `int` and `bool`."""
+    typed: dict[str, Manifest] = {}
+    for key, value in values.items():
+        if isinstance(value, bool):
+            typed[key] = {"bool": value}
+        elif isinstance(value, int):
+            typed[key] = {"int": value}
+        elif value is not None:
+            typed[key] = {"string": value}
+    return typed
