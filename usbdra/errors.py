@@ -119,6 +119,17 @@ class PeerTimeout(LinkError):
     reason = "PeerTimeout"
 
 
+class PeerClosed(LinkError):
+    """The peer ended the connection where a message was due; `received` of `wanted` bytes came."""
+
+    reason = "PeerClosed"
+
+    def __init__(self, message: str, received: int, wanted: int) -> None:
+        super().__init__(message)
+        self.received = received
+        self.wanted = wanted
+
+
 class ProtocolError(LinkError):
     """The peer sent something that is not USB/IP 1.1.1; the text names the field and value."""
 

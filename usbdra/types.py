@@ -22,6 +22,9 @@ DeviceName = NewType("DeviceName", str)
 NodeName = NewType("NodeName", str)
 ClaimUid = NewType("ClaimUid", str)
 
+NODE_URI_PREFIX = "usbdra://node/"
+"""A certificate names its node in a URI SAN: this and the NodeName."""
+
 
 class SpeedClass(Enum):
     """What an operator tells apart; `super` covers 5 Gbit/s and everything above."""

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JSON bodies of our two messages, INVENTORY and GRANT: values to bytes and back.
+
+They carry what the stock messages cannot: names, serials, the claim a device is asked for, and
+why a request was refused. Spoken between usbdra peers on encrypted links only. Every field is
+checked on the way in; unknown fields are ignored, so that a newer peer may say more. Must not
+do I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from usbdra.errors import ProtocolError
+from usbdra.types import BusId, ClaimUid, DeviceName, RemoteDevice
+from usbdra.usbip import wire
+
+BODY_VERSION = 1
+MAX_TEXT_BYTES = 128
+MAX_MESSAGE_BYTES = 1024
+MAX_TIMINGS = 16
+
+_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+_UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,63}", re.ASCII)
+_HEX4 = re.compile(r"[0-9a-f]{4}", re.ASCII)
+_REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}", re.ASCII)
+
+Timings = tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A ResourceClaim: its namespace, name and UID."""
+
+    namespace: str
+    name: str
+    uid: ClaimUid
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantRequest:
+    """Who asks for which device. `device` is a stable name or a bus id; `holder` is text for
+    people (who holds the device, in other peers' refusals); `claim` is None without a cluster."""
+
+    device: str
+    claim: ClaimRef | None = None
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantReply:
+    """The device that was granted and the exporter's own (phase, seconds)."""
+
+    device: RemoteDevice
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why not: a CamelCase word for machines, a text for people, and who has it if anyone."""
+
+    reason: str
+    message: str
+    holder: str = ""
+
+
+def clean_text(text: str, limit: int = MAX_TEXT_BYTES) -> str:
+    """Text of a device or peer made safe for logs and terminals: printable, at most `limit`
+    UTF-8 bytes, cut at a letter boundary."""
+    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return printable.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+
+
+def pack_grant_request(request: GrantRequest) -> bytes:
+    """The body of OP_REQ_GRANT."""
+    claim = request.claim
+    return _dump(
+        {
+            "v": BODY_VERSION,
+            "device": request.device,
+            "claim": claim and {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+            "holder": clean_text(request.holder),
+        }
+    )
+
+
+def parse_grant_request(body: bytes) -> GrantRequest:
+    """Raises ProtocolError naming the field."""
+    fields = _load(body)
+    device = _text(fields, "device")
+    if not (_LABEL.fullmatch(device) or wire.is_busid(device)):
+        raise ProtocolError(f"device {device[:64]!r} is neither a device name nor a bus id")
+    return GrantRequest(
+        device=device,
+        claim=_parse_claim(fields.get("claim")),
+        holder=clean_text(_text(fields, "holder", default="")),
+    )
+
+
+def _parse_claim(value: object) -> ClaimRef | None:
+    if value is None:
+        return None
+    fields = _object(value, "claim")
+    parts = []
+    for key, pattern in (("namespace", _LABEL), ("name", _SUBDOMAIN), ("uid", _UID)):
+        text = _text(fields, key)
+        if not pattern.fullmatch(text):
+            raise ProtocolError(f"claim {key} {text[:64]!r} is malformed")
+        parts.append(text)
+    return ClaimRef(parts[0], parts[1], ClaimUid(parts[2]))
+
+
+def pack_grant_reply(reply: GrantReply) -> bytes:
+    """The body of a successful OP_REP_GRANT."""
+    timings = [[phase, round(seconds, 6)] for phase, seconds in reply.timings[:MAX_TIMINGS]]
+    return _dump({"v": BODY_VERSION, "device": _device_fields(reply.device), "timings": timings})
+
+
+def parse_grant_reply(body: bytes) -> GrantReply:
+    """Raises ProtocolError naming the field."""
+    fields = _load(body)
+    return GrantReply(
+        device=_parse_device(_object(fields.get("device"), "device")),
+        timings=_parse_timings(fields.get("timings", [])),
+    )
+
+
+def _parse_timings(value: object) -> Timings:
+    timings = []
+    for item in _array(value, "timings", MAX_TIMINGS):
+        pair = _array(item, "timings entry", 2)
+        if len(pair) != 2 or not isinstance(pair[0], str):
+            raise ProtocolError("timings entry is not [phase, seconds]")
+        seconds = pair[1]
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+            raise ProtocolError("timings entry has no number of seconds")
+        if not 0 <= seconds < math.inf:
+            raise ProtocolError(f"timings entry has {seconds} seconds")
+        timings.append((clean_text(pair[0], 64), float(seconds)))
+    return tuple(timings)
+
+
+def pack_refusal(refusal: Refusal) -> bytes:
+    """The body of an OP_REP_GRANT or OP_REP_INVENTORY whose status is not 0."""
+    return _dump(
+        {
+            "v": BODY_VERSION,
+            "reason": refusal.reason,
+            "message": clean_text(refusal.message, MAX_MESSAGE_BYTES),
+            "holder": clean_text(refusal.holder),
+        }
+    )
+
+
+def parse_refusal(body: bytes) -> Refusal:
+    """Raises ProtocolError naming the field."""
+    fields = _load(body)
+    reason = _text(fields, "reason")
+    if not _REASON.fullmatch(reason):
+        raise ProtocolError(f"reason {reason[:64]!r} is not one word")
+    return Refusal(
+        reason=reason,
+        message=clean_text(_text(fields, "message"), MAX_MESSAGE_BYTES),
+        holder=clean_text(_text(fields, "holder", default="")),
+    )
+
+
+def pack_inventory(devices: Sequence[RemoteDevice]) -> bytes:
+    """The body of a successful OP_REP_INVENTORY.
+
+    Raises ValueError when it would exceed MAX_INVENTORY_BODY (several hundred devices with the
+    longest texts); a cut list would hide devices without a word.
+    """
+    body = _dump({"v": BODY_VERSION, "devices": [_device_fields(device) for device in devices]})
+    if len(body) > wire.MAX_INVENTORY_BODY:
+        raise ValueError(f"an inventory of {len(devices)} devices takes {len(body)} bytes")
+    return body
+
+
+def parse_inventory(body: bytes) -> tuple[RemoteDevice, ...]:
+    """Raises ProtocolError naming the field."""
+    fields = _load(body)
+    items = _array(fields.get("devices"), "devices", wire.MAX_DEVICES)
+    return tuple(_parse_device(_object(item, "device")) for item in items)
+
+
+def _device_fields(device: RemoteDevice) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "busid": device.busid,
+        "busnum": device.busnum,
+        "devnum": device.devnum,
+        "speed": device.speed_code,
+        "vendor": device.vendor_id,
+        "productId": device.product_id,
+        "bcd": device.bcd,
+        "class": [device.class_code, device.subclass, device.protocol],
+        "configuration": device.configuration,
+        "interfaces": [list(triple) for triple in device.interfaces[:0xFF]],
+        "available": device.available,
+    }
+    texts = {
+        "name": device.name,
+        "serial": device.serial,
+        "product": device.product,
+        "manufacturer": device.manufacturer,
+        "reason": device.reason,
+    }
+    fields.update((key, clean_text(text)) for key, text in texts.items() if text)
+    return fields
+
+
+def _parse_device(fields: dict[str, Any]) -> RemoteDevice:
+    busid = _text(fields, "busid")
+    if not wire.is_busid(busid):
+        raise ProtocolError(f"busid {busid[:64]!r} is not a bus id")
+    name = _optional(fields, "name")
+    if name is not None and not _LABEL.fullmatch(name):
+        raise ProtocolError(f"name {name[:64]!r} is not a device name")
+    class_code, subclass, protocol = _triple(fields.get("class"), "class")
+    available = fields.get("available")
+    if not isinstance(available, bool):
+        raise ProtocolError("available is not true or false")
+    return RemoteDevice(
+        busid=BusId(busid),
+        busnum=_number(fields, "busnum", 1, 0xFFFF),
+        devnum=_number(fields, "devnum", 1, 0xFFFF),
+        speed_code=_number(fields, "speed", 0, 6),
+        vendor_id=_hex4(fields, "vendor"),
+        product_id=_hex4(fields, "productId"),
+        bcd=_hex4(fields, "bcd"),
+        class_code=class_code,
+        subclass=subclass,
+        protocol=protocol,
+        configuration=_number(fields, "configuration", 0, 0xFF),
+        interfaces=tuple(
+            _triple(item, "interface")
+            for item in _array(fields.get("interfaces"), "interfaces", 0xFF)
+        ),
+        name=None if name is None else DeviceName(name),
+        serial=_optional(fields, "serial"),
+        product=_optional(fields, "product"),
+        manufacturer=_optional(fields, "manufacturer"),
+        available=available,
+        reason=_optional(fields, "reason") or "",
+    )
+
+
+def _dump(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _load(body: bytes) -> dict[str, Any]:
+    """Parse a body. Depth and number size are bounded by json and the caps on `body`."""
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError) as exc:
+        raise ProtocolError(f"message body is not JSON: {str(exc)[:120]}") from exc
+    fields = _object(value, "message body")
+    version = fields.get("v")
+    if version != BODY_VERSION or isinstance(version, bool):
+        raise ProtocolError(f"message body has version {str(version)[:20]}, not {BODY_VERSION}")
+    return fields
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is not a number")
+
+
+def _object(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ProtocolError(f"{what} is not an object")
+    return value
+
+
+def _array(value: object, what: str, limit: int) -> list[Any]:
+    if not isinstance(value, list) or len(value) > limit:
+        raise ProtocolError(f"{what} is not a list of at most {limit}")
+    return value
+
+
+def _text(fields: dict[str, Any], key: str, default: str | None = None) -> str:
+    value = fields.get(key, default)
+    if not isinstance(value, str):
+        raise ProtocolError(f"{key} is not a text")
+    return value
+
+
+def _optional(fields: dict[str, Any], key: str) -> str | None:
+    value = fields.get(key)
+    if value is None:
+        return None
+    return clean_text(_text(fields, key))
+
+
+def _number(fields: dict[str, Any], key: str, low: int, high: int) -> int:
+    return _int(fields.get(key), key, low, high)
+
+
+def _int(value: object, what: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ProtocolError(f"{what} is not a whole number")
+    return wire.check_number(what, value, low, high)
+
+
+def _triple(value: object, what: str) -> tuple[int, int, int]:
+    codes = _array(value, what, 3)
+    if len(codes) != 3:
+        raise ProtocolError(f"{what} is not three codes")
+    first, second, third = (_int(code, what, 0, 0xFF) for code in codes)
+    return first, second, third
+
+
+def _hex4(fields: dict[str, Any], key: str) -> str:
+    text = _text(fields, key)
+    if not _HEX4.fullmatch(text):
+        raise ProtocolError(f"{key} {text[:16]!r} is not four hex digits")
+    return text
