@@ -15,17 +15,14 @@ SETS: dict[str, tuple[str, ...]] = {
     "build": ("gcc", "libc6-dev", "make", "python3-dev", "python3-venv"),
     "bed": (
         "busybox-static",
-        "cpio",
         "debian-archive-keyring",
         "e2fsprogs",
-        "genisoimage",
         "iproute2",
         "kmod",
         "mmdebstrap",
         "qemu-system-x86",
         "qemu-utils",
-        "tshark",
-        "usbip",
+        "tcpdump",
         "xz-utils",
     ),
 }

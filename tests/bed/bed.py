@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A test bed: some nodes on a private network, made by one call and gone after one block.
+
+Owns the life of a bed: instance folder, network, machines, and the sweep of beds whose owner
+was killed. Must not contain tests.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.bed.accel import accelerator
+from tests.bed.errors import BedError
+from tests.bed.host import need_root
+from tests.bed.initrd import initrd
+from tests.bed.kernels import stock_kernel
+from tests.bed.net import Network, address4, address6
+from tests.bed.node import Node
+from tests.bed.progress import say, step
+from tests.bed.rootfs import RootSpec, node_image
+from tests.bed.vm import Drive, Machine, Vm
+
+# short, on a disk: Unix socket paths end at 108 bytes, and overlays grow
+INSTANCES = Path(tempfile.gettempdir())
+PREFIX = "usbdra-bed-"
+DEFAULT_MODULES = ("usbip-core", "usbip-host", "vhci-hcd", "tls", "dummy_hcd", "libcomposite")
+# drivers of emulated parts that no test uses; their probing is a third of the boot
+UNUSED = "kvm_amd,kvm_intel,psmouse,iTCO_wdt,i2c_i801,lpc_ich,ahci,powernow_k8,acpi_cpufreq"
+# controllers that gadgets are made on, each with a hub for 480 Mbit/s and one for 5 Gbit/s
+GADGET_CONTROLLERS = 6
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node to make. Memory in MiB; drives are (serial, image, folder in the node)."""
+
+    name: str
+    kernel: str = "6.12"
+    root: RootSpec = field(default_factory=RootSpec)
+    memory: int = 768
+    cpus: int = 1
+    drives: tuple[tuple[str, Path, str], ...] = ()
+    modules: tuple[str, ...] = DEFAULT_MODULES
+    extra_qemu: tuple[str, ...] = ()
+
+
+class Bed:
+    """Nodes on a network. Use as a context manager, from a thread that outlives it."""
+
+    def __init__(self, specs: Sequence[NodeSpec], *, detached: bool = False) -> None:
+        self.specs = list(specs)
+        self.detached = detached
+        self.nodes: dict[str, Node] = {}
+        self.boot_seconds: dict[str, float] = {}
+        self.folder = Path()
+        self.network = Network("")
+        self._lock = -1
+
+    def __enter__(self) -> Self:
+        self.up()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def up(self) -> None:
+        """Make everything and wait until every node answers; on failure nothing is left."""
+        need_root()
+        sweep()
+        machines = [self._machine(i, spec) for i, spec in enumerate(self.specs)]
+        name = PREFIX + secrets.token_hex(3)
+        self.folder = INSTANCES / name
+        self.folder.mkdir()
+        self._lock = _lock(self.folder)
+        self.network = Network(name)
+        try:
+            with step(f"booting {', '.join(f'{s.name} ({s.kernel})' for s in self.specs)}"):
+                self._boot(machines)
+            if self.detached:
+                self._describe()
+        except BaseException:
+            self.down()
+            raise
+
+    def _boot(self, machines: list[tuple[Machine, str]]) -> None:
+        self.network.up()
+        start = time.monotonic()
+        for i, (machine, release) in enumerate(machines):
+            placed = Machine(**{**vars(machine), "folder": self.folder / machine.name})
+            vm = Vm(placed, self.network)
+            self.nodes[machine.name] = Node(vm, release, address4(i), address6(i))
+            vm.start(detached=self.detached, keep_fds=(self._lock,) if self.detached else ())
+        for name, node in self.nodes.items():
+            node.wait_ready()
+            self.boot_seconds[name] = round(time.monotonic() - start, 1)
+
+    def _machine(self, index: int, spec: NodeSpec) -> tuple[Machine, str]:
+        """The machine of a spec, its images made; the folder is set at start."""
+        kernel = stock_kernel(spec.kernel)
+        drives = (("modules", kernel.modules_image, "/lib/modules"), *spec.drives)
+        hosts = ",".join(f"{address4(i)}={s.name}" for i, s in enumerate(self.specs))
+        parameters = {
+            "name": spec.name,
+            "ip4": f"{address4(index)}/24",
+            "ip6": f"{address6(index)}/64",
+            "hosts": hosts,
+            "mounts": ",".join(f"{serial}:{folder}" for serial, _, folder in drives),
+            "modules": ",".join(spec.modules),
+        }
+        append = [f"bed.{key}={value}" for key, value in parameters.items()]
+        append += [f"modprobe.blacklist={UNUSED}", f"dummy_hcd.num={GADGET_CONTROLLERS}"]
+        append += ["dummy_hcd.is_super_speed=1"]
+        machine = Machine(
+            name=spec.name,
+            folder=Path(),
+            kernel=kernel.image,
+            initrd=initrd(kernel),
+            append=" ".join(append),
+            root=node_image(spec.root),
+            accelerator=accelerator(kernel),
+            mac=f"52:54:00:77:00:{10 + index:02x}",
+            memory=spec.memory,
+            cpus=spec.cpus,
+            drives=tuple(Drive(serial, image) for serial, image, _ in drives),
+            extra=spec.extra_qemu,
+        )
+        return machine, kernel.release
+
+    def cut(self, name: str) -> None:
+        """Lose all packets of a node, silently."""
+        self.network.cut(name)
+
+    def restore(self, name: str) -> None:
+        """End a cut."""
+        self.network.restore(name)
+
+    def down(self) -> None:
+        """End machines, network and files; goes on when a part fails."""
+        for node in self.nodes.values():
+            node.close()
+            node.vm.close()
+        self.nodes.clear()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+            _remove(self.folder)
+
+    def save_logs(self, target: Path) -> None:
+        """Copy console logs where they outlive the bed."""
+        target.mkdir(parents=True, exist_ok=True)
+        for name, node in self.nodes.items():
+            (target / f"{name}-console.log").write_text(node.vm.log())
+
+    def _describe(self) -> None:
+        nodes = {
+            name: {"ip": n.ip, "ip6": n.ip6, "release": n.release} for name, n in self.nodes.items()
+        }
+        (self.folder / "bed.json").write_text(json.dumps(nodes))
+
+
+def _lock(folder: Path) -> int:
+    """Descriptor that holds the instance; a detached machine inherits it."""
+    fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def _held(folder: Path) -> bool:
+    fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _remove(folder: Path) -> None:
+    """End what is left of an instance: machines, network, files."""
+    for pidfile in folder.glob("*/qemu.pid"):
+        pid = int(pidfile.read_text())
+        try:
+            # a pid may belong to another program by now
+            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    Network(folder.name).down()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove beds whose owner was killed before it could."""
+    for folder in INSTANCES.glob(PREFIX + "*"):
+        if folder.is_dir() and not _held(folder):
+            say(f"removing {folder.name}, left by a killed run")
+            _remove(folder)
+
+
+def detached_beds() -> list[Path]:
+    """Instance folders of beds started by `up` and still running."""
+    return [f.parent for f in INSTANCES.glob(f"{PREFIX}*/bed.json") if _held(f.parent)]
+
+
+def remove_detached(folder: Path) -> None:
+    """End a bed started by `up`."""
+    _remove(folder)
+
+
+class _AdoptedVm(Vm):
+    """A machine that another process started."""
+
+    def __init__(self, name: str, folder: Path, network: Network) -> None:
+        nothing = Path()
+        machine = Machine(name, folder, nothing, nothing, "", nothing, [], "")
+        super().__init__(machine, network)
+
+
+def adopt(folder: Path, name: str) -> Node:
+    """A node of a detached bed, for one command or a shell.
+
+    Raises BedError when the bed has no such node.
+    """
+    known: dict[str, Any] = json.loads((folder / "bed.json").read_text())
+    if name not in known:
+        raise BedError(f"no node {name}; there are {', '.join(known)}")
+    facts = known[name]
+    vm = _AdoptedVm(name, folder / name, Network(folder.name))
+    node = Node(vm, facts["release"], facts["ip"], facts["ip6"])
+    node.adopt()
+    return node

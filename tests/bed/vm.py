@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One virtual machine: its QEMU process, console log and sockets.
+
+Owns the QEMU command line. Must not know what runs inside.
+"""
+
+import re
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.bed.errors import BedError, NodeDown
+from tests.bed.host import program
+from tests.bed.images import overlay
+from tests.bed.net import Network
+from tests.bed.process import spawn, stop
+from tests.bed.qmp import Qmp
+
+CONTROL_PORT = "org.usbdra.control"
+# what the kernel prints when it is no longer to be trusted
+OOPS = re.compile(
+    r"Kernel panic|\bOops: |\bBUG: |general protection fault|Internal error|kernel BUG at"
+    r"|soft lockup|hung_task|blocked for more than"
+)
+# buses that USB devices are plugged into: 5 Gbit/s and below; 480 Mbit/s and below
+SUPER_BUS, HIGH_BUS = "xhci.0", "ehci.0"
+
+
+@dataclass(frozen=True)
+class Drive:
+    """A read-only image; the guest finds it by its serial (at most 20 bytes)."""
+
+    serial: str
+    image: Path
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a virtual machine is made of. Memory in MiB."""
+
+    name: str
+    folder: Path
+    kernel: Path
+    initrd: Path
+    append: str
+    root: Path
+    accelerator: list[str]
+    mac: str
+    memory: int = 768
+    cpus: int = 1
+    drives: tuple[Drive, ...] = ()
+    extra: tuple[str, ...] = field(default=())
+
+
+class Vm:
+    """A running machine."""
+
+    def __init__(self, machine: Machine, network: Network) -> None:
+        self.machine = machine
+        self.network = network
+        self.console = machine.folder / "console.log"
+        self.control_socket = machine.folder / "control.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._qmp: Qmp | None = None
+
+    def start(self, *, detached: bool = False, keep_fds: tuple[int, ...] = ()) -> None:
+        """Start QEMU; returns when its sockets are there. See process.spawn for `detached`."""
+        folder = self.machine.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "root.qcow2").exists():  # a machine powered on again keeps its disk
+            overlay(self.machine.root, folder / "root.qcow2")
+        (folder / "qmp.sock").unlink(missing_ok=True)
+        tap = self.network.add_tap(self.machine.name)
+        argv = self.network.inside(self._argv(tap))
+        with (folder / "qemu.log").open("wb") as log:
+            self._process = spawn(argv, stdout=log, detached=detached, keep_fds=keep_fds)
+        (folder / "qemu.pid").write_text(str(self._process.pid))
+        limit = time.monotonic() + 20
+        while not (folder / "qmp.sock").exists():
+            if self._process.poll() is not None or time.monotonic() > limit:
+                text = (folder / "qemu.log").read_text()
+                raise BedError(f"QEMU of {self.machine.name} does not start: {text}")
+            time.sleep(0.02)
+
+    def _argv(self, tap: str) -> list[str]:
+        m = self.machine
+        argv = [program("qemu-system-x86_64"), "-name", m.name, "-machine", "q35"]
+        argv += [*m.accelerator, "-smp", str(m.cpus), "-m", str(m.memory), "-nodefaults"]
+        argv += ["-display", "none", "-kernel", str(m.kernel), "-initrd", str(m.initrd)]
+        argv += ["-append", f"console=ttyS0 quiet mitigations=off {m.append}"]
+        argv += ["-serial", f"file:{self.console}"]
+        argv += ["-qmp", f"unix:{m.folder}/qmp.sock,server=on,wait=off"]
+        argv += ["-drive", f"file={m.folder}/root.qcow2,if=none,id=root,cache=unsafe"]
+        argv += ["-device", "virtio-blk-pci,drive=root,serial=root"]  # first: it is vda
+        for drive in m.drives:
+            argv += ["-drive", f"file={drive.image},if=none,id={drive.serial},format=raw,"]
+            argv[-1] += "readonly=on"
+            argv += ["-device", f"virtio-blk-pci,drive={drive.serial},serial={drive.serial}"]
+        argv += ["-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no"]
+        argv += ["-device", f"virtio-net-pci,netdev=net,mac={m.mac}"]
+        argv += ["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]
+        argv += ["-chardev", f"socket,id=control,path={self.control_socket},server=on,wait=off"]
+        argv += ["-device", f"virtserialport,chardev=control,name={CONTROL_PORT}"]
+        # the two buses of a common PC: xHCI, and EHCI with companions for slower devices
+        argv += ["-device", "qemu-xhci,id=xhci,p2=8,p3=8", "-device", "ich9-usb-ehci1,id=ehci"]
+        for n in range(3):
+            companion = f"ich9-usb-uhci{n + 1},masterbus=ehci.0,firstport={2 * n}"
+            argv += ["-device", companion]
+        return [*argv, *m.extra]
+
+    @property
+    def qmp(self) -> Qmp:
+        """The machine's QMP client, connected at first use."""
+        if self._qmp is None:
+            self._qmp = Qmp(self.machine.folder / "qmp.sock")
+        return self._qmp
+
+    def check(self) -> None:
+        """Raise NodeDown when QEMU has ended or the kernel has printed an oops."""
+        if self._process is not None and self._process.poll() is not None:
+            rc = self._process.returncode
+            raise NodeDown(f"QEMU of {self.machine.name} ended (status {rc})\n{self.log_tail()}")
+        if match := OOPS.search(self.log()):
+            where = self.log()[match.start() - 200 : match.start() + 3000]
+            raise NodeDown(f"kernel of {self.machine.name} is broken:\n{where}")
+
+    def log(self) -> str:
+        """All that the machine has printed on its console."""
+        return self.console.read_text(errors="replace") if self.console.exists() else ""
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of the console."""
+        return "\n".join(self.log().splitlines()[-lines:])
+
+    def reset(self) -> None:
+        """Press the reset button."""
+        self.qmp.command("system_reset")
+
+    def power_off(self) -> None:
+        """Pull the plug: no shutdown, no packet says goodbye."""
+        self.close()
+
+    def freeze(self) -> None:
+        """Stop the processor; the machine goes silent but keeps its state."""
+        self.qmp.command("stop")
+
+    def thaw(self) -> None:
+        """Let a frozen machine go on."""
+        self.qmp.command("cont")
+
+    def close(self) -> None:
+        """End QEMU."""
+        if self._qmp is not None:
+            self._qmp.close()
+            self._qmp = None
+        if self._process is not None:
+            stop(self._process)
+            self._process = None
