@@ -38,6 +38,9 @@ setup(
             )
             for name in MODULES
         ],
+        # Beside the build, not beside the source: each mode makes its own C.
+        build_dir=f"build/{mode}/c",
+        emit_linenums=mode != "release",
         compiler_directives={"language_level": 3, "linetrace": mode == "debug"},
     )
 )
