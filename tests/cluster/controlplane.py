@@ -11,7 +11,6 @@ among them, so that pods reach `kubernetes.default` by plain routing: the bed ne
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Self
 
 import urllib3
 
+from tests.bed.host import run
 from tests.cluster.certs import (
     Authority,
     KeyPair,
@@ -190,7 +190,7 @@ class ControlPlane:
             ["link", "set", "lo", "up"],
             ["address", "replace", f"{SERVICE_ADDRESS}/32", "dev", "lo"],
         ):
-            subprocess.run(["ip", "-n", self._namespace, *change], check=True, timeout=10)
+            run(["ip", "-n", self._namespace, *change])
 
     def _launch(self, name: str, flags: list[str]) -> None:
         component = Component(

@@ -13,12 +13,25 @@ from collections.abc import Sequence
 
 from pyroute2 import netns
 
+from tests.bed.host import run
+
 _CHUNK = 65536
 
 
 def command_inside(namespace: str, command: Sequence[str]) -> list[str]:
     """`command` as it must be called to run inside `namespace`; the process id stays its own."""
     return ["ip", "netns", "exec", namespace, *command]
+
+
+def enable_forwarding(namespace: str) -> None:
+    """Let the namespace pass packets on between its addresses and links."""
+    switch = "echo 1 > /proc/sys/net/ipv4/ip_forward"
+    run(command_inside(namespace, ["sh", "-c", switch]))
+
+
+def add_route(namespace: str, subnet: str, gateway: str) -> None:
+    """Send packets for `subnet` to `gateway`."""
+    run(["ip", "-n", namespace, "route", "replace", subnet, "via", gateway])
 
 
 def socket_inside(namespace: str) -> socket.socket:

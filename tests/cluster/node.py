@@ -7,6 +7,7 @@ boot and its control channel belong to `tests.bed`; certificates come from the c
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,18 @@ from typing import Any
 
 import yaml
 
+from tests.bed.errors import BedError
+from tests.bed.node import Node, Process
 from tests.cluster.controlplane import NodeIdentity
 from tests.cluster.images import PAUSE
-from tests.cluster.payload import LABEL, MOUNT
+from tests.cluster.payload import MOUNT
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
-LOGS = ("/var/log/containerd.log", "/var/log/kubelet.log")
-_BIN = f"{MOUNT}/bin"
+CONTAINERD_LOG = "/var/log/containerd.log"
+KUBELET_LOG = "/var/log/kubelet.log"
+LOGS = (CONTAINERD_LOG, KUBELET_LOG)
+# containerd looks for its shim, runc for nothing: the system's own folders stay in the path.
+_ENVIRONMENT = {"PATH": f"{MOUNT}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 _PKI = "/etc/kubernetes/pki"
 _KUBECONFIG = "/etc/kubernetes/kubeconfig"
 _KUBELET_CONFIG = "/etc/kubernetes/kubelet.yaml"
@@ -43,8 +49,6 @@ version = 3
 _PREPARE = f"""\
 set -eu
 mount --make-rshared /
-mkdir -p {MOUNT}
-mountpoint -q {MOUNT} || mount -o ro -L {LABEL} {MOUNT}
 modprobe -a {" ".join(_MODULES)}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 """
@@ -112,3 +116,72 @@ def cni_config(pod_subnet: str) -> dict[str, Any]:
         "name": "bed",
         "plugins": [{"type": "ptp", "ipMasq": False, "ipam": address_ranges}],
     }
+
+
+class KubeNode:
+    """The two daemons of one booted node. Not used from several threads at once."""
+
+    def __init__(
+        self,
+        node: Node,
+        where: NodeAddress,
+        identity: NodeIdentity,
+        feature_gates: Mapping[str, bool],
+    ) -> None:
+        self.node = node
+        self.where = where
+        self._files = config_files(identity, where, feature_gates)
+        self._containerd: Process | None = None
+        self._kubelet: Process | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the machine and of the Node object."""
+        return self.node.name
+
+    def start(self) -> None:
+        """Configure the node and start everything, also after it was reset."""
+        for path, content in self._files.items():
+            self.node.write(path, content, 0o600)
+        self.node.run(_PREPARE, timeout=60)
+        self.node.run(["ip", "route", "replace", "default", "via", self.where.gateway])
+        self.start_containerd()
+        self.start_kubelet()
+        self.import_images(f"{MOUNT}/images")
+
+    def start_containerd(self) -> None:
+        """Start containerd and return when its socket is there."""
+        self._containerd = self._daemon("containerd", CONTAINERD_LOG)
+        self.node.run(f"until [ -S {CONTAINERD_SOCKET} ]; do sleep 0.1; done", timeout=120)
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet; the Node object tells when it is ready."""
+        flags = [
+            f"--config={_KUBELET_CONFIG}",
+            f"--kubeconfig={_KUBECONFIG}",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.where.address}",
+            "--v=2",
+        ]
+        self._kubelet = self._daemon(f"kubelet {' '.join(flags)}", KUBELET_LOG)
+
+    def stop_kubelet(self) -> None:
+        """End the kubelet; pods go on."""
+        if self._kubelet is not None:
+            self._kubelet.stop()
+            self._kubelet = None
+
+    def import_images(self, folder: str) -> None:
+        """Import every archive of a folder of the node into containerd."""
+        script = f"for archive in {folder}/*.tar; do ctr -n k8s.io images import $archive; done"
+        self.node.run(f"set -e; {script}", env=_ENVIRONMENT, timeout=300)
+
+    def collect(self, folder: Path) -> None:
+        """Copy the daemons' logs and the console to this machine, as far as the node answers."""
+        (folder / f"{self.name}-console.log").write_text(self.node.vm.log())
+        for log in LOGS:
+            with contextlib.suppress(BedError):
+                self.node.pull(log, folder / f"{self.name}-{Path(log).name}")
+
+    def _daemon(self, command: str, log: str) -> Process:
+        return self.node.start(f"exec {command} >>{log} 2>&1", env=_ENVIRONMENT)
