@@ -10,12 +10,14 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+# Without -fno-sanitize-recover an undefined operation would only be printed.
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 MODES: dict[str, tuple[list[str], list[str]]] = {
     "release": (["-O2", "-g0"], []),
     "debug": (["-O0", "-g", "-DUSBDRA_DEBUG=1", "-DCYTHON_TRACE=1"], []),
     "asan": (
-        ["-O1", "-g", "-DUSBDRA_DEBUG=1", "-fsanitize=address,undefined", "-fno-omit-frame-pointer"],
-        ["-fsanitize=address,undefined"],
+        ["-O1", "-g", "-DUSBDRA_DEBUG=1", "-fno-omit-frame-pointer", *SANITIZERS],
+        SANITIZERS,
     ),
     "coverage": (["-O0", "-g", "--coverage", "-DUSBDRA_DEBUG=1"], ["--coverage"]),
 }
@@ -41,6 +43,10 @@ setup(
         # Beside the build, not beside the source: each mode makes its own C.
         build_dir=f"build/{mode}/c",
         emit_linenums=mode != "release",
-        compiler_directives={"language_level": 3, "linetrace": mode == "debug"},
+        compiler_directives={
+            "language_level": 3,
+            "linetrace": mode == "debug",
+            "autotestdict": False,
+        },
     )
 )

@@ -7,7 +7,7 @@ load modules. Layout: include/uapi/linux/tls.h; behaviour: net/tls/tls_main.c.
 
 from libc.stdint cimport uint16_t
 
-from usbdra._native cimport libc
+cimport usbdra._native.libc as libc
 from usbdra._native.debug cimport check
 from usbdra._native.oserror cimport raise_fd
 

@@ -8,7 +8,7 @@ import os
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from usbdra._native cimport libc
+cimport usbdra._native.libc as libc
 from usbdra._native.debug cimport COUNTERS, check
 from usbdra._native.oserror cimport raise_fd
 

@@ -4,7 +4,7 @@
 # checks it before it looks; every loop moves `at` forward.
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from usbdra._native cimport libc
+cimport usbdra._native.libc as libc
 from usbdra._native.debug cimport check
 
 cdef enum:

@@ -5,7 +5,7 @@ Owns what is written to those files, nothing about when. Must not look at other 
 No line feed ends any of these writes (drivers/usb/usbip/stub_main.c keeps the text as it came).
 """
 
-from usbdra._native cimport libc
+cimport usbdra._native.libc as libc
 from usbdra._native.oserror cimport c_path, raise_path
 from usbdra._native.sysfs cimport read_file, store
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+__pyx_capi__: dict[str, object]  # what the other modules of this package cimport
+
 def read(path: bytes, limit: int = 4096, /) -> bytes:
     """The file's bytes, at most `limit` (1 to 65536), read into a stack buffer.
 

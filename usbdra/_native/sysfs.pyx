@@ -6,7 +6,7 @@ Owns open, read, write and close of such files. Must not know what the files mea
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
-from usbdra._native cimport libc
+cimport usbdra._native.libc as libc
 from usbdra._native.debug cimport check
 from usbdra._native.oserror cimport c_path, raise_path
 

@@ -15,6 +15,7 @@ class StatusFormatError(ValueError):
     """A status text that is not of a known shape. `header` holds its first line (cut to 120)."""
 
     header: str
+    def __init__(self, message: str, header: str = "") -> None: ...
 
 class Row(NamedTuple):
     """One port: numbers as in the text. hub is HUB_*, state 4 to 7, local_busid b'' when none."""

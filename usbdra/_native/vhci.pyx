@@ -10,8 +10,8 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t
 
-from usbdra._native cimport libc
-from usbdra._native cimport status
+cimport usbdra._native.libc as libc
+cimport usbdra._native.status as status
 from usbdra._native.oserror cimport c_path, raise_path
 from usbdra._native.sysfs cimport read_file, store
 
