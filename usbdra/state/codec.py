@@ -14,8 +14,6 @@ from enum import Enum
 from functools import cache
 from typing import Any, NewType, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from usbdra.errors import StateError
-
 T = TypeVar("T")
 
 
@@ -35,7 +33,7 @@ def encode(value: Any) -> Any:
 def decode(kind: type[T], data: Any, where: str) -> T:
     """Build a `kind` from its JSON form.
 
-    where: what the data is, for the error text. Raises StateError naming the path of the first
+    where: what the data is, for the error text. Raises ValueError naming the path of the first
     field that is unknown, missing or of another type.
     """
     result: T = _decode(kind, data, where)
@@ -53,7 +51,7 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
         return _decode_generic(get_origin(kind), get_args(kind), data, where)
     # bool is an int in Python, never in JSON
     if kind is not Any and (not isinstance(data, kind) or (kind is int and isinstance(data, bool))):
-        raise StateError(f"{where} is {_shown(data)}, not {_noun(kind)}")
+        raise ValueError(f"{where} is {_shown(data)}, not {_noun(kind)}")
     return data
 
 
@@ -68,13 +66,13 @@ def _decode_generic(origin: Any, args: tuple[Any, ...], data: Any, where: str) -
 
 def _decode_tuple(item: Any, data: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(data, list):
-        raise StateError(f"{where} is {_shown(data)}, not a list")
+        raise ValueError(f"{where} is {_shown(data)}, not a list")
     return tuple(_decode(item, value, f"{where}[{i}]") for i, value in enumerate(data))
 
 
 def _decode_mapping(item: Any, data: Any, where: str) -> dict[str, Any]:
     if not isinstance(data, dict):
-        raise StateError(f"{where} is {_shown(data)}, not an object")
+        raise ValueError(f"{where} is {_shown(data)}, not an object")
     return {key: _decode(item, value, f"{where}.{key}") for key, value in data.items()}
 
 
@@ -83,22 +81,22 @@ def _decode_enum(kind: type[Enum], data: Any, where: str) -> Enum:
         if member.value == data:
             return member
     known = ", ".join(str(member.value) for member in kind)
-    raise StateError(f"{where} is {_shown(data)}, not one of {known}")
+    raise ValueError(f"{where} is {_shown(data)}, not one of {known}")
 
 
 def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
-        raise StateError(f"{where} is {_shown(data)}, not an object")
+        raise ValueError(f"{where} is {_shown(data)}, not an object")
     hints = _hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise StateError(f"{where} has an unknown field {unknown[0]!r}")
+        raise ValueError(f"{where} has an unknown field {unknown[0]!r}")
     values = {}
     for spec in fields(kind):
         if spec.name in data:
             values[spec.name] = _decode(hints[spec.name], data[spec.name], f"{where}.{spec.name}")
         elif spec.default is MISSING and spec.default_factory is MISSING:
-            raise StateError(f"{where} has no field {spec.name!r}")
+            raise ValueError(f"{where} has no field {spec.name!r}")
     return kind(**values)
 
 

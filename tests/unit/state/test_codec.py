@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from usbdra.errors import StateError
 from usbdra.state.codec import decode, encode
 from usbdra.types import BusId, Hub
 
@@ -62,11 +61,11 @@ def test_defaults_fill_what_is_left_out() -> None:
     ],
 )
 def test_wrong_shapes_name_their_path(change: dict[str, Any], text: str) -> None:
-    with pytest.raises(StateError) as caught:
+    with pytest.raises(ValueError) as caught:
         decode(Outer, {**encode(FULL), **change}, "record")
     assert text in str(caught.value)
 
 
 def test_top_level_must_be_an_object() -> None:
-    with pytest.raises(StateError, match="record is 5, not an object"):
+    with pytest.raises(ValueError, match="record is 5, not an object"):
         decode(Outer, 5, "record")

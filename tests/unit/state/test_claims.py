@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoint records: round trip, versions, what is refused."""
+"""Claim records: round trip, versions, what is refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usbdra.errors import StateError
-from usbdra.state.schema import (
-    Checkpoint,
+from usbdra.state.claims import (
     ClaimRecord,
     ClaimRef,
+    ClaimSchema,
     DeviceNode,
     DeviceRecord,
     Held,
@@ -23,8 +22,6 @@ from usbdra.state.schema import (
     LinkRecord,
     Phase,
     Route,
-    from_json,
-    to_json,
 )
 from usbdra.types import BusId, ChildNode, ClaimUid, DeviceName, Hub, NodeName, PortId
 
@@ -33,6 +30,7 @@ HELD = Held(
     5,
     2,
     DeviceNode("/dev/bus/usb/005/002", 189, 513),
+    Identity("0951", "1666", "ABC"),
     (ChildNode("tty", "/dev/ttyACM0", 166, 0, 1),),
     PortId(3),
     0x10004,
@@ -55,20 +53,21 @@ UID = ClaimUid("11-22")
 RECORD = ClaimRecord(
     ClaimRef("lab", "stick", UID, "usb"),
     Phase.PREPARED,
+    "boot-1",
     (DEVICE,),
     (LinkRecord("link", "usblink-b", "direct"),),
 )
-CHECKPOINT = Checkpoint(NodeName("b"), "boot-1", {UID: RECORD})
+SCHEMA = ClaimSchema()
 
 
 def test_round_trip_through_json_text() -> None:
-    assert from_json(json.loads(json.dumps(to_json(CHECKPOINT)))) == CHECKPOINT
+    assert SCHEMA.decode(1, json.loads(json.dumps(SCHEMA.encode(RECORD)))) == RECORD
 
 
-def test_version_and_fields_are_spelled_out() -> None:
-    data = to_json(CHECKPOINT)
-    assert data["version"] == 1
-    device = data["checkpoint"]["claims"]["11-22"]["devices"][0]
+def test_fields_are_spelled_out() -> None:
+    data = SCHEMA.encode(RECORD)
+    device = data["devices"][0]
+    assert (SCHEMA.kind, SCHEMA.version) == ("claim", 1)
     assert device["route"] == "vhci"
     assert device["held"]["port"] == 3
     assert device["intent"] == {"port": 3, "devid": 65540}
@@ -77,39 +76,31 @@ def test_version_and_fields_are_spelled_out() -> None:
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ({}, "no version"),
-        ([], "no version"),
-        ({"version": "1"}, "no version"),
-        ({"version": 2}, "newer than 1"),
-        ({"version": 0}, "no way up"),
-        ({"version": 1}, "checkpoint is None, not an object"),
-        ({"version": 1, "checkpoint": {"node": "b"}}, "no field 'boot_id'"),
+        ({}, "claim has no field 'ref'"),
+        ({"ref": {"namespace": "n"}}, "claim.ref has no field 'name'"),
+        ({"phase": "done"}, "not one of preparing, prepared, releasing"),
+        ({"colour": 1}, "claim has an unknown field 'colour'"),
     ],
 )
-def test_r51_wrong_checkpoints_are_refused(data: Any, text: str) -> None:
-    with pytest.raises(StateError, match=text):
-        from_json(data)
-
-
-def test_a_record_under_another_uid_is_refused() -> None:
-    data = to_json(CHECKPOINT)
-    claims = data["checkpoint"]["claims"]
-    claims["other"] = claims.pop("11-22")
-    with pytest.raises(StateError, match="claims.other holds the record of claim lab/stick"):
-        from_json(data)
+def test_r51_wrong_records_are_refused(data: dict[str, Any], text: str) -> None:
+    full = dict(SCHEMA.encode(RECORD)) if "ref" not in data and data else {}
+    with pytest.raises(ValueError, match=text):
+        SCHEMA.decode(1, {**full, **data})
 
 
 def test_migrations_run_one_after_another() -> None:
     def from_zero(data: dict[str, Any]) -> dict[str, Any]:
-        return {"version": 1, "checkpoint": {**data["old"], "claims": {}}}
+        return {**data, "boot_id": "unknown"}
 
-    old = {"version": 0, "old": {"node": "b", "boot_id": "x"}}
-    assert from_json(old, {0: from_zero}) == Checkpoint(NodeName("b"), "x", {})
+    old = {key: value for key, value in SCHEMA.encode(RECORD).items() if key != "boot_id"}
+    assert ClaimSchema({0: from_zero}).decode(0, old).boot_id == "unknown"
+    with pytest.raises(ValueError, match="no way up from version 0"):
+        SCHEMA.decode(0, old)
 
 
 def test_with_device_replaces_by_key() -> None:
     second = DeviceRecord("usb", "p", "d", DeviceName("n"), NodeName("a"), Route.DIRECT, slot=1)
-    record = ClaimRecord(RECORD.ref, Phase.PREPARING, (DEVICE, second))
+    record = ClaimRecord(RECORD.ref, Phase.PREPARING, "b", (DEVICE, second))
     changed = DeviceRecord("usb", "p", "d", DeviceName("m"), NodeName("a"), Route.DIRECT, slot=1)
     assert record.with_device(changed).devices == (DEVICE, changed)
 
@@ -138,5 +129,5 @@ JSON = st.recursive(
 @given(JSON)
 @settings(max_examples=150, deadline=1000)
 def test_any_json_is_read_or_refused(data: Any) -> None:
-    with pytest.raises(StateError):
-        from_json({"version": 1, "checkpoint": data})
+    with pytest.raises(ValueError, match="claim"):
+        SCHEMA.decode(1, {"phase": data})
