@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that survive a kill: atomic, versioned files."""
+"""Records that survive the process: their shapes, and the files they live in."""

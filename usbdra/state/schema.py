@@ -1,209 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kubelet plugin's checkpoint: which claims this node serves, and how far each has come.
+"""The shapes of our records and how each version of them is read.
 
-Owns the shape of the records, their version and the steps from older versions. Pure: reading
-and writing the file is state/store.py's work. Must not import anything of ours but types,
-errors and the codec.
-
-A claim's record is written before the kernel is touched and after, so that whoever reads it
-next knows what may exist: `PREPARING` may have attached any of its devices, `PREPARED` has all
-of them, `RELEASING` may still have some.
+Owns encoding and decoding between dataclasses and JSON values. Pure: no files here. A record is
+decoded strictly, because a half-understood record leads to acts on the wrong device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from usbdra.errors import StateError
-from usbdra.state.codec import decode, encode
-from usbdra.types import BusId, ChildNode, ClaimUid, DeviceName, Hub, NodeName, PortId
+from usbdra.types import BusId
 
-SCHEMA_VERSION = 1
-
-Migration = Callable[[dict[str, Any]], dict[str, Any]]
-MIGRATIONS: Mapping[int, Migration] = {}
-"""Steps by the version they start from; each returns the data of the next version."""
+T = TypeVar("T")
 
 
-class Phase(Enum):
-    """How far a claim has come."""
+class Schema(Protocol[T]):
+    """One kind of record. `version` is written; `decode` reads every version up to it."""
 
-    PREPARING = "preparing"
-    PREPARED = "prepared"
+    @property
+    def kind(self) -> str:
+        """The word that tells this kind of file from every other."""
+
+    @property
+    def version(self) -> int:
+        """The version that `encode` gives."""
+
+    def encode(self, record: T) -> Mapping[str, Any]:
+        """The record as JSON values."""
+
+    def decode(self, version: int, data: Mapping[str, Any]) -> T:
+        """The record from JSON values. Raises ValueError for what it does not understand."""
+
+
+class ExportPhase(Enum):
+    """How far an export has come. What is not BOUND was interrupted and is finished or undone."""
+
+    BINDING = "binding"
+    BOUND = "bound"
     RELEASING = "releasing"
 
 
-class Route(Enum):
-    """How a claim reaches its device."""
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Who uses an exported device now. `key` is the broker's own, `holder` is for people."""
 
-    DIRECT = "direct"  # plugged into this node, held for the claim
-    VHCI = "vhci"  # brought from another node to a port of a vhci hub
-    OBSERVE = "observe"  # admin access: looked at, never held
+    key: str
+    holder: str
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """What proves that a device is the same one: numbers change, these do not."""
+class ExportRecord:
+    """One device that we took from its driver.
 
-    vendor_id: str
-    product_id: str
-    serial: str | None = None
-
-    def same(self, other: Identity) -> bool:
-        """True when nothing both sides know differs; a missing serial proves nothing."""
-        if (self.vendor_id, self.product_id) != (other.vendor_id, other.product_id):
-            return False
-        return self.serial is None or other.serial is None or self.serial == other.serial
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRef:
-    """Which claim. `pod_claim_name` is the pod's own name of a claim made from a template."""
-
-    namespace: str
-    name: str
-    uid: ClaimUid
-    pod_claim_name: str | None = None
-
-    def __str__(self) -> str:
-        return f"claim {self.namespace}/{self.name} ({self.uid})"
-
-
-@dataclass(frozen=True, slots=True)
-class Intent:
-    """What an attach is about to write to the kernel: the proof that a used port is ours.
-
-    devid: bus << 16 | device number on the exporter, as the port's row will show it.
+    `identity` is `vendor:product:serial` at that time, so that another device on the same bus id
+    is not taken for it. `drivers` maps the interfaces (`1-3:1.0`) to what drove them. `pinned`
+    devices stay bound when a session ends. `session` is there from the hand-over on.
     """
-
-    port: PortId
-    devid: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
-    """A character or block device node of this boot."""
-
-    path: str
-    major: int
-    minor: int
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A device in a claim's hands, with the numbers of this boot. `port` only on vhci."""
 
     busid: BusId
-    busnum: int
-    devnum: int
-    node: DeviceNode
-    children: tuple[ChildNode, ...] = ()
-    port: PortId | None = None
-    devid: int | None = None
+    identity: str
+    phase: ExportPhase
+    drivers: Mapping[str, str]
+    pinned: bool = False
+    session: Session | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRecord:
-    """One allocated device of a claim: where it is from, how it is reached, what is held.
+class ExportSchema:
+    """ExportRecord as JSON, version 1."""
 
-    `slot` counts the devices of one request from 0 in the order of the allocation, `slots` is
-    their number. `config` is the JSON form of plugin/config.py's settings.
-    """
+    kind = "usbdra/export"
+    version = 1
 
-    request: str
-    pool: str
-    device: str
-    name: DeviceName
-    node: NodeName
-    route: Route
-    slot: int = 0
-    slots: int = 1
-    share_id: str | None = None
-    hub: Hub | None = None
-    identity: Identity | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    intent: Intent | None = None
-    held: Held | None = None
+    def encode(self, record: ExportRecord) -> Mapping[str, Any]:
+        """See Schema."""
+        session = record.session
+        return {
+            "busid": record.busid,
+            "identity": record.identity,
+            "phase": record.phase.value,
+            "drivers": dict(record.drivers),
+            "pinned": record.pinned,
+            "session": None if session is None else {"key": session.key, "holder": session.holder},
+        }
 
-    @property
-    def base_request(self) -> str:
-        """The request's name without a subrequest's part."""
-        return self.request.partition("/")[0]
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """What tells a claim's devices apart."""
-        return (self.base_request, self.slot)
-
-    @property
-    def exclusive(self) -> bool:
-        """Whether the device may be in only one claim's hands."""
-        return self.route is not Route.OBSERVE
-
-
-@dataclass(frozen=True, slots=True)
-class LinkRecord:
-    """An allocated way to a device (`direct`, a port); the kubelet's answer lists it too."""
-
-    request: str
-    pool: str
-    device: str
-    share_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimRecord:
-    """A claim of this node. `error` says why the last release did not finish."""
-
-    ref: ClaimRef
-    phase: Phase
-    devices: tuple[DeviceRecord, ...]
-    links: tuple[LinkRecord, ...] = ()
-    error: str = ""
-
-    def with_device(self, device: DeviceRecord) -> ClaimRecord:
-        """The same record with this device in place of the one of the same key."""
-        devices = tuple(device if d.key == device.key else d for d in self.devices)
-        return replace(self, devices=devices)
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Everything the plugin must not forget. `boot_id` dates every number in it."""
-
-    node: NodeName
-    boot_id: str
-    claims: Mapping[ClaimUid, ClaimRecord] = field(default_factory=dict)
-
-
-def to_json(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The checkpoint as a JSON object of the present version."""
-    return {"version": SCHEMA_VERSION, "checkpoint": encode(checkpoint)}
-
-
-def from_json(data: Any, migrations: Mapping[int, Migration] = MIGRATIONS) -> Checkpoint:
-    """Read a checkpoint of the present version or of one that a migration starts from.
-
-    Raises StateError for a newer version, for one with no way up, and for a field that is
-    unknown, missing or mistyped; the text names it.
-    """
-    if not isinstance(data, dict) or not isinstance(data.get("version"), int):
-        raise StateError("checkpoint has no version")
-    version = data["version"]
-    if version > SCHEMA_VERSION:
-        raise StateError(
-            f"checkpoint has version {version}, newer than {SCHEMA_VERSION} known here"
+    def decode(self, version: int, data: Mapping[str, Any]) -> ExportRecord:
+        """See Schema."""
+        session = data.get("session")
+        drivers = field(data, "drivers", dict)
+        if not all(isinstance(item, str) for pair in drivers.items() for item in pair):
+            raise ValueError("drivers: names expected")
+        return ExportRecord(
+            busid=BusId(field(data, "busid", str)),
+            identity=field(data, "identity", str),
+            phase=ExportPhase(field(data, "phase", str)),
+            drivers=drivers,
+            pinned=field(data, "pinned", bool),
+            session=None
+            if session is None
+            else Session(field(session, "key", str), field(session, "holder", str)),
         )
-    while version < SCHEMA_VERSION:
-        if version not in migrations:
-            raise StateError(f"checkpoint has version {version} and there is no way up from it")
-        data = migrations[version](data)
-        version += 1
-    checkpoint = decode(Checkpoint, data.get("checkpoint"), "checkpoint")
-    for uid, record in checkpoint.claims.items():
-        if record.ref.uid != uid:
-            raise StateError(f"checkpoint.claims.{uid} holds the record of {record.ref}")
-    return checkpoint
+
+
+def field(data: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    """A member of exactly this type. Raises ValueError that names it."""
+    value = data.get(name) if isinstance(data, Mapping) else None
+    if type(value) is not kind:
+        raise ValueError(f"{name}: {kind.__name__} expected, found {value!r:.60}")
+    return value
