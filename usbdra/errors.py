@@ -194,3 +194,14 @@ class StateError(UsbdraError):
 
     reason = "StateError"
     exit_code = 9
+
+
+class Ambiguous(ConfigError):
+    """One word, several devices; the text lists them with names that tell them apart."""
+
+    reason = "Ambiguous"
+
+    def __init__(self, key: str, candidates: tuple[str, ...]) -> None:
+        super().__init__(f"{key!r} means several devices, name one of: {', '.join(candidates)}")
+        self.key = key
+        self.candidates = candidates
