@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,9 +62,8 @@ def test_defaults_fill_what_is_left_out() -> None:
     ],
 )
 def test_wrong_shapes_name_their_path(change: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(text)):
         decode(Outer, {**encode(FULL), **change}, "record")
-    assert text in str(caught.value)
 
 
 def test_top_level_must_be_an_object() -> None:
