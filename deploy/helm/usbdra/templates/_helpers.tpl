@@ -1,0 +1,7 @@
+{{- define "usbdra.driver" -}}usb.{{ .Values.group }}{{- end }}
+{{- define "usbdra.labels" -}}
+app.kubernetes.io/name: usbdra
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
