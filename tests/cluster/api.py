@@ -40,9 +40,10 @@ class ClusterApi:
         settings = client.Configuration()
         config.load_kube_config(str(kubeconfig), client_configuration=settings)
         self.client = client.ApiClient(settings)
-        self.core = client.CoreV1Api(self.client)
-        self.resource = client.ResourceV1Api(self.client)
-        self.custom = client.CustomObjectsApi(self.client)
+        self.core: Any = client.CoreV1Api(self.client)
+        self.resource: Any = client.ResourceV1Api(self.client)
+        self.custom: Any = client.CustomObjectsApi(self.client)
+        self.authentication: Any = client.AuthenticationV1Api(self.client)
 
     def close(self) -> None:
         """Close the connections."""
