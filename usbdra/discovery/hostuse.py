@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -210,9 +211,7 @@ def _built_on(path: str, below: str) -> list[str]:
 
 def _whole_disk(partition: str, disks: Iterable[str]) -> str:
     """`sda1` -> `sda` by name alone, for a tree that lists whole disks only (`sys/block`)."""
-    return next(
-        (d for d in disks if re.fullmatch(re.escape(d) + "p?[0-9]+", partition)), partition
-    )
+    return next((d for d in disks if re.fullmatch(re.escape(d) + "p?[0-9]+", partition)), partition)
 
 
 def _is_host_keyboard(device: UsbDevice) -> bool:
@@ -236,15 +235,25 @@ def _unescape(text: str) -> str:
 
 
 def _routes_of_kernel() -> list[str]:
-    """Interfaces of default routes, IPv4 and IPv6, main table, over netlink."""
+    """Interfaces of default routes, IPv4 and IPv6, main table, over netlink.
+
+    In a thread of its own: pyroute2 runs an event loop inside, and the caller may have one.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        return pool.submit(_ask_kernel_for_routes).result()
+
+
+def _ask_kernel_for_routes() -> list[str]:
     from pyroute2 import IPRoute
 
     with IPRoute() as netlink:
-        names = {link["index"]: link.get_attr("IFLA_IFNAME") for link in netlink.get_links()}
+        names = {link["index"]: link.get("IFLA_IFNAME") for link in netlink.get_links()}
         found: list[str] = []
-        for family in (2, 10):  # AF_INET, AF_INET6
+        for family in (socket.AF_INET, socket.AF_INET6):
             for route in netlink.get_default_routes(family=family):
-                hops = route.get_attr("RTA_MULTIPATH") or []
-                indexes = [route.get_attr("RTA_OIF"), *(hop["oif"] for hop in hops)]
+                hops = route.get("RTA_MULTIPATH") or []
+                indexes = [route.get("RTA_OIF"), *(hop["oif"] for hop in hops)]
                 found += [names[i] for i in indexes if i in names]
     return [name for name in dict.fromkeys(found) if name != "lo"]

@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from enum import Enum
 from fnmatch import fnmatchcase
 
@@ -206,6 +205,8 @@ def _rule(item: object, where: str) -> Rule:
 def _only_known(item: Mapping[str, object], known: tuple[str, ...], where: str) -> None:
     for field in item:
         if field not in known:
+            from difflib import get_close_matches
+
             close = get_close_matches(str(field), known, 1)
             hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
             raise ConfigError(f"{where} has an unknown field {field!r}{hint}")
