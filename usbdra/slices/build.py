@@ -27,6 +27,8 @@ from usbdra.types import DeviceName, Hub, Offer, Speed, SpeedClass, UsbDevice
 
 DEFAULT_GROUP = "virtualization.deckhouse.io"
 API_VERSION = "resource.k8s.io/v1"
+DIRECT = "direct"
+"""The link device that stands for `plugged into this node`."""
 
 Manifest = dict[str, Any]
 """One API object as it goes to JSON or YAML."""
@@ -159,6 +161,11 @@ def device_id(name: str, node: str) -> str:
     return f"{name[:room]}-{limits.digest(node, name)}"
 
 
+def direct_name(name: str) -> str:
+    """The name of a device's own `direct-` entry in layout PORTS."""
+    return limits.shorten(f"{DIRECT}-{name}", limits.MAX_LABEL_LENGTH)
+
+
 def _publishable(offers: Iterable[Offer]) -> Iterator[Offer]:
     seen: set[str] = set()
     for offer in sorted(offers, key=lambda o: (o.name, o.device.busid)):
@@ -197,7 +204,7 @@ def _links(
 
 def _direct_hub(options: SliceOptions) -> Manifest:
     return {
-        "name": "direct",
+        "name": DIRECT,
         "allowMultipleAllocations": True,
         "attributes": _typed({"kind": "direct", "node": node_value(options.node)}),
     }
@@ -218,7 +225,7 @@ def _hubs(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:
 def _direct_devices(options: SliceOptions, offers: Sequence[Offer]) -> Iterator[Manifest]:
     for offer in offers:
         yield {
-            "name": limits.shorten(f"direct-{offer.name}", limits.MAX_LABEL_LENGTH),
+            "name": direct_name(offer.name),
             "attributes": _typed({"kind": "direct", "id": device_id(offer.name, options.node)}),
         }
 

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claim status and Events: what a claim's owner reads about its devices.
+
+Owns one queue and one task. Reports never delay a claim: they are queued, the newest status of a
+claim wins, and an API server that is away is asked again with growing pauses. Must not decide
+what happened; callers say it in the stable words of errors.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from usbdra.kube import errors
+from usbdra.kube.types import EVENT, RESOURCE_CLAIM, Kind, Object
+from usbdra.state.claims import ClaimRecord, ClaimRef
+from usbdra.types import NodeName
+
+log = logging.getLogger(__name__)
+
+MAX_NOTE = 1024
+"""Letters of an Event's note (events.k8s.io/v1 validation)."""
+MAX_QUEUE = 1024
+REPEAT_SECONDS = 60.0
+"""The same Event of the same claim is not told again within this time."""
+
+
+class Api(Protocol):
+    """The verbs of KubeClient that reporting needs."""
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
+        """See KubeClient.get."""
+        ...
+
+    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
+        """See KubeClient.create."""
+        ...
+
+    async def apply(
+        self,
+        kind: Kind,
+        body: Object,
+        *,
+        manager: str,
+        namespace: str | None = None,
+        subresource: str = "",
+    ) -> Object:
+        """See KubeClient.apply."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    ref: ClaimRef
+    reason: str
+    message: str
+    warning: bool
+    at: datetime
+
+
+class KubeReporter:
+    """The plugin's Reporter on the API server. Run `run`; everything else only queues."""
+
+    def __init__(
+        self, api: Api, driver: str, node: NodeName, *, backoff: tuple[float, float] = (0.5, 30.0)
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._node = node
+        self._backoff = backoff
+        self._status: OrderedDict[ClaimRef, Sequence[Mapping[str, Any]]] = OrderedDict()
+        self._notes: deque[_Note] = deque(maxlen=MAX_QUEUE)
+        self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._work = asyncio.Event()
+
+    async def prepared(self, record: ClaimRecord, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Queue `status.devices` of a claim that is ready."""
+        self._queue_status(record.ref, devices)
+
+    async def released(self, ref: ClaimRef) -> None:
+        """Queue the removal of our `status.devices` of this claim."""
+        self._queue_status(ref, ())
+
+    async def event(self, ref: ClaimRef, reason: str, message: str, warning: bool) -> None:
+        """Queue an Event on the claim and its pods, unless it was told a moment ago."""
+        key, now = (ref.uid, reason, message), asyncio.get_running_loop().time()
+        if now - self._told.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return
+        self._told[key] = now
+        self._told.move_to_end(key)
+        if len(self._told) > MAX_QUEUE:
+            self._told.popitem(last=False)
+        self._notes.append(_Note(ref, reason, message[:MAX_NOTE], warning, datetime.now(UTC)))
+        self._work.set()
+
+    async def run(self) -> None:
+        """Tell the API server what is queued, for ever."""
+        low, high = self._backoff
+        pause = low
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                await self._flush()
+            except errors.ApiUnavailable as error:
+                log.warning("claim reports wait: %s", error)
+                self._work.set()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, high)
+            else:
+                pause = low
+
+    async def flushed(self) -> None:
+        """One attempt to send everything that is queued: for an orderly stop."""
+        try:
+            await self._flush()
+        except errors.ApiError as error:
+            log.warning("claim reports lost: %s", error)
+
+    def _queue_status(self, ref: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        self._status[ref] = devices
+        self._status.move_to_end(ref)
+        if len(self._status) > MAX_QUEUE:
+            self._status.popitem(last=False)
+        self._work.set()
+
+    async def _flush(self) -> None:
+        while self._status:
+            ref, devices = next(iter(self._status.items()))
+            await self._quietly(self._put_status(ref, devices))
+            if self._status.get(ref) is devices:  # nothing newer came while this was under way
+                del self._status[ref]
+        while self._notes:
+            await self._quietly(self._put_event(self._notes[0]))
+            self._notes.popleft()
+
+    async def _quietly(self, request: Any) -> None:
+        """Errors that a repeat cannot mend are logged and dropped: the claim may be gone."""
+        try:
+            await request
+        except errors.ApiUnavailable:
+            raise
+        except errors.ApiNotFound:
+            log.debug("report dropped: the claim is gone")
+        except errors.ApiError as error:
+            log.warning("report dropped: %s", error)
+
+    async def _put_status(self, ref: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
+        """Server-side apply under this node's manager: only our own entries come and go.
+
+        The uid makes a claim of the same name but another life a conflict (KEP-4817).
+        """
+        body: Object = {
+            "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid},
+            "status": {"devices": [{"driver": self._driver, **device} for device in devices]},
+        }
+        await self._api.apply(
+            RESOURCE_CLAIM,
+            body,
+            manager=f"{self._driver}/{self._node}"[:128],
+            namespace=ref.namespace,
+            subresource="status",
+        )
+
+    async def _put_event(self, note: _Note) -> None:
+        subjects = [_regarding("ResourceClaim", "resource.k8s.io/v1", note.ref.name, note.ref.uid)]
+        try:
+            claim = await self._api.get(RESOURCE_CLAIM, note.ref.name, note.ref.namespace)
+        except errors.ApiNotFound:
+            claim = {}
+        users = (claim.get("status") or {}).get("reservedFor") or ()
+        pods = (user for user in users if user.get("resource") == "pods")
+        subjects += [_regarding("Pod", "v1", pod["name"], pod["uid"]) for pod in pods]
+        for subject in subjects:
+            body = self._event(note, subject)
+            await self._api.create(EVENT, body, note.ref.namespace)
+
+    def _event(self, note: _Note, regarding: Object) -> Object:
+        return {
+            "apiVersion": EVENT.api_version,
+            "kind": EVENT.kind,
+            "metadata": {
+                "name": f"usbdra-{uuid.uuid4().hex[:16]}",
+                "namespace": note.ref.namespace,
+            },
+            "eventTime": note.at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "reportingController": self._driver,
+            "reportingInstance": self._node[:128],
+            "action": "Prepare",
+            "reason": note.reason,
+            "note": note.message,
+            "type": "Warning" if note.warning else "Normal",
+            "regarding": {**regarding, "namespace": note.ref.namespace},
+        }
+
+
+def _regarding(kind: str, version: str, name: str, uid: str) -> Object:
+    return {"kind": kind, "apiVersion": version, "name": name, "uid": uid}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the published devices are: the plugin's DeviceView on our snapshot and the API.
+
+Own devices come from the node's snapshot; another node's from one read of that node's slices,
+found by their label, so that no agent watches what is not its own. Must not keep what it read:
+an answer from a moment ago is not proof of anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from usbdra.discovery.snapshot import Snapshot
+from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
+from usbdra.plugin.config import Target
+from usbdra.plugin.contracts import DirectFact, Fact, UsbFact, VhciFact
+from usbdra.slices.build import DIRECT, direct_name
+from usbdra.slices.publish import Owner
+from usbdra.state.claims import Identity
+from usbdra.types import DeviceName, Hub, NodeName, Offer, Speed
+
+POOLS = ("usblocal", "usblink", "usb")
+"""Pool prefixes of slices/build.py."""
+
+
+class Api(Protocol):
+    """The verb of KubeClient that views need."""
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Object:
+        """See KubeClient.list."""
+        ...
+
+
+class PublishedDevices:
+    """See contracts.DeviceView."""
+
+    def __init__(
+        self, api: Api, driver: str, node: NodeName, snapshot: Callable[[], Snapshot]
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._node = node
+        self._snapshot = snapshot
+
+    async def lookup(self, pool: str, device: str) -> Fact | None:
+        """The fact behind one entry of our driver's slices; None when it is not published."""
+        split = _split(pool)
+        if split is None:
+            return None
+        prefix, node = split
+        if prefix == "usblink":
+            return self._link(device, node, await self._entry(node, pool, device))
+        if node == self._node:
+            return self._own(DeviceName(device))
+        return _remote(device, node, self._driver, await self._entry(node, pool, device))
+
+    async def find(self, target: Target) -> UsbFact | None:
+        """The device that parameters name, wherever it is; None when nothing is known of it."""
+        if target.node == self._node:
+            return self._own(target.name)
+        for pool in (f"usb-{target.node}", f"usblocal-{target.node}"):
+            entry = await self._entry(target.node, pool, target.name)
+            fact = _remote(target.name, target.node, self._driver, entry)
+            if fact is not None:
+                return fact
+        return None
+
+    def _own(self, name: DeviceName) -> UsbFact | None:
+        offer = next((o for o in self._snapshot().offers if o.name == name), None)
+        return own_fact(offer, self._node) if offer else None
+
+    def _link(self, device: str, node: NodeName, entry: Mapping[str, Any] | None) -> Fact | None:
+        """A way to devices. `direct` serves any device here, `direct-...` its own."""
+        values = _values(entry or {}, self._driver)
+        if values.get("kind") == "vhci":
+            return VhciFact(node, Hub(values["speedClass"]))
+        if values.get("kind") != "direct":
+            return None
+        if device == DIRECT:
+            return DirectFact(node)
+        names = (offer.name for offer in self._snapshot().offers)
+        return next((DirectFact(node, n) for n in names if direct_name(n) == device), None)
+
+    async def _entry(self, node: NodeName, pool: str, device: str) -> Mapping[str, Any] | None:
+        labels = Owner(node, "", self._driver).selector
+        listed = await self._api.list(RESOURCE_SLICE, labels=labels)
+        items = [item for item in listed.get("items") or () if item["spec"]["pool"]["name"] == pool]
+        newest = max((i["spec"]["pool"]["generation"] for i in items), default=0)
+        for item in items:
+            if item["spec"]["pool"]["generation"] == newest:
+                for entry in item["spec"].get("devices") or ():
+                    if entry["name"] == device:
+                        return dict(entry)
+        return None
+
+
+def own_fact(offer: Offer, node: NodeName) -> UsbFact:
+    """A device of this node as the plugin plans with it."""
+    device = offer.device
+    return UsbFact(
+        name=offer.name,
+        node=node,
+        speed=device.speed,
+        identity=Identity(device.vendor_id, device.product_id, device.serial),
+        usable=offer.usable,
+        exportable=offer.exportable,
+        reason=offer.reason,
+    )
+
+
+def _split(pool: str) -> tuple[str, NodeName] | None:
+    for prefix in POOLS:
+        if pool.startswith(f"{prefix}-"):
+            return prefix, NodeName(pool[len(prefix) + 1 :])
+    return None
+
+
+def _remote(
+    name: str, node: NodeName, driver: str, entry: Mapping[str, Any] | None
+) -> UsbFact | None:
+    """A published device of another node. Published in a shared pool means exportable."""
+    if entry is None:
+        return None
+    values = _values(entry, driver)
+    if values.get("kind") != "usb":
+        return None
+    return UsbFact(
+        name=DeviceName(name),
+        node=node,
+        speed=_speed(values.get("speed")),
+        identity=Identity(
+            str(values.get("vendorID", "")),
+            str(values.get("productID", "")),
+            # A published serial may be shortened, and then proves nothing letter by letter; the
+            # exporter, which has the whole one, says at the grant which device it gives.
+            None,
+        ),
+    )
+
+
+def _values(entry: Mapping[str, Any], driver: str) -> dict[str, Any]:
+    """Attributes with their union unpacked, our driver's prefix (if written out) removed."""
+    values = {}
+    for key, union in (entry.get("attributes") or {}).items():
+        values[key.removeprefix(f"{driver}/")] = next(iter(union.values()))
+    return values
+
+
+def _speed(mbit: object) -> Speed:
+    """The speed from the published whole Mbit/s (1.5 is published as 1)."""
+    return next((s for s in Speed if s.mbit_text.partition(".")[0] == str(mbit)), Speed.UNKNOWN)
