@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from tests.bed.rootfs import RootSpec, node_image
 from tests.bed.vm import Drive, Machine, Vm
 
 # short, on a disk: Unix socket paths end at 108 bytes, and overlays grow
-INSTANCES = Path(tempfile.gettempdir())
+INSTANCES = Path("/var/tmp")
 PREFIX = "usbdra-bed-"
 DEFAULT_MODULES = ("usbip-core", "usbip-host", "vhci-hcd", "tls", "dummy_hcd", "libcomposite")
 # drivers of emulated parts that no test uses; their probing is a third of the boot

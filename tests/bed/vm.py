@@ -102,11 +102,8 @@ class Vm:
         argv += ["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"]
         argv += ["-chardev", f"socket,id=control,path={self.control_socket},server=on,wait=off"]
         argv += ["-device", f"virtserialport,chardev=control,name={CONTROL_PORT}"]
-        # the two buses of a common PC: xHCI, and EHCI with companions for slower devices
-        argv += ["-device", "qemu-xhci,id=xhci,p2=8,p3=8", "-device", "ich9-usb-ehci1,id=ehci"]
-        for n in range(3):
-            companion = f"ich9-usb-uhci{n + 1},masterbus=ehci.0,firstport={2 * n}"
-            argv += ["-device", companion]
+        # slower devices than 480 Mbit/s go on xHCI: the companions EHCI would need are slow here
+        argv += ["-device", "qemu-xhci,id=xhci,p2=8,p3=8", "-device", "usb-ehci,id=ehci"]
         return [*argv, *m.extra]
 
     @property

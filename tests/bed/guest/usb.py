@@ -66,9 +66,7 @@ def children(real):
     return {
         "disks": sorted(os.path.basename(p) for p in glob.glob(f"{real}/*/host*/*/*/block/*")),
         "ttys": sorted(os.path.basename(p) for p in glob.glob(f"{real}/*/tty/*")),
-        "inputs": sorted(
-            os.path.basename(p) for p in glob.glob(f"{real}/**/input/input*/event*", recursive=True)
-        ),
+        "inputs": sorted(os.path.basename(p) for p in glob.glob(f"{real}/*/*/input/*/event*")),
         "cards": sorted(os.path.basename(p) for p in glob.glob(f"{real}/*/sound/card*")),
     }
 
@@ -92,9 +90,9 @@ def find(serial, imported=False):
     return None
 
 
-def wait(serial, imported=False, child=None, gone=False, timeout=30.0):
+def wait(serial, imported=False, child=None, gone=False, seconds=30.0):
     """Wait until a device is there, with a child of a kind (disks, ttys, ...), or gone."""
-    limit = time.monotonic() + timeout
+    limit = time.monotonic() + seconds
     while True:
         device = find(serial, imported)
         if gone and device is None:
@@ -139,9 +137,9 @@ def row(port):
     return next(r for r in rows() if r["port"] == port)
 
 
-def wait_row(port, state, timeout=30.0):
+def wait_row(port, state, seconds=30.0):
     """Wait until a port is in a state (4 free, 5 attaching, 6 used, 7 error)."""
-    limit = time.monotonic() + timeout
+    limit = time.monotonic() + seconds
     while row(port)["state"] != state:
         if time.monotonic() > limit:
             raise TimeoutError(f"port {port}: {row(port)}, wanted state {state}")
