@@ -278,3 +278,5 @@ class Attachment:
     timings: tuple[tuple[str, float], ...]
     """(phase, seconds) in order: connect, tls, authorise, attach, enumerate, settle; the
     exporter's own share as `exporter.authorise`, `exporter.bind`, `exporter.hand_over`."""
+    unsettled: tuple[str, ...] = ()
+    """What was still missing at the deadline, a sentence per interface; empty when all is there."""

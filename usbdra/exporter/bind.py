@@ -41,7 +41,7 @@ class Recovered:
     """
 
     running: tuple[ExportRecord, ...]
-    failures: tuple[tuple[BusId, Exception], ...]
+    failures: tuple[tuple[BusId, OSError | UsbdraError], ...]
     set_aside: tuple[SetAside, ...]
 
 
@@ -143,7 +143,7 @@ class Binder:
         """
         records, aside = self._records.load_all()
         running: list[ExportRecord] = []
-        failures: list[tuple[BusId, Exception]] = []
+        failures: list[tuple[BusId, OSError | UsbdraError]] = []
         for record in records.values():
             try:
                 kept = await self._recover(record.busid)
@@ -157,6 +157,11 @@ class Binder:
     def status(self, busid: BusId) -> int | None:
         """`usbip_status` (1 available, 2 used, 3 error); None when not bound or gone."""
         return self._host.status(busid)
+
+    def devid(self, busid: BusId) -> int | None:
+        """bus << 16 | device number as it is now; None when the device is gone."""
+        device = usbdev.read(self._root, busid)
+        return None if device is None else device.devid
 
     def record(self, busid: BusId) -> ExportRecord | None:
         """The journal's record of this device; one of another device on its bus id is dropped.

@@ -22,11 +22,13 @@ DRIVERS = "sys/bus/usb/drivers"
 class BoundDevice:
     """A device and its drivers. `identity` is `vendor:product:serial`, the serial in hex.
 
-    `drivers` maps interfaces that have a driver (`1-3:1.0`) to it.
+    `devid` is bus << 16 | device number, which changes at every replug. `drivers` maps interfaces
+    that have a driver (`1-3:1.0`) to it.
     """
 
     busid: BusId
     identity: str
+    devid: int
     driver: str | None
     drivers: Mapping[str, str]
 
@@ -37,6 +39,7 @@ def read(root: Path, busid: BusId) -> BoundDevice | None:
     try:
         vendor = (path / "idVendor").read_bytes().strip()
         product = (path / "idProduct").read_bytes().strip()
+        devid = int((path / "busnum").read_bytes()) << 16 | int((path / "devnum").read_bytes())
         serial = _optional(path / "serial").removesuffix(b"\n")
         identity = f"{vendor.decode()}:{product.decode()}:{serial.hex()}"
         drivers = {
@@ -44,9 +47,9 @@ def read(root: Path, busid: BusId) -> BoundDevice | None:
             for name in interfaces(path, busid)
             if (driver := driver_of(path / name)) is not None
         }
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return None
-    return BoundDevice(busid, identity, driver_of(path), drivers)
+    return BoundDevice(busid, identity, devid, driver_of(path), drivers)
 
 
 def directory(root: Path, busid: BusId) -> Path:

@@ -11,7 +11,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -118,11 +118,12 @@ class VhciDriver:
             for _ in range(busy_retry + 1):
                 ports = self._ports()
                 port = choose_port(ports, hub, avoid=tried, stuck=self._stuck, node=self._node)
+                placed = self._placed(ports, port, hub, speed_code)
                 used_code = self._write(port, sockfd, devid, speed_code)
-                if used_code is None:
-                    tried.add(port.port)
-                    continue
-                return self._proof(ports, port, hub, used_code)
+                if used_code is not None:
+                    self._prove(port)
+                    return replace(placed, speed_code=used_code)
+                tried.add(port.port)
         raise AttachFailed(
             f"{busy_retry + 1} ports were taken by others between choice and attach; try again"
         )
@@ -254,14 +255,12 @@ class VhciDriver:
     def _refused(self, error: OSError, port: PortId, code: int) -> AttachFailed:
         return AttachFailed(f"the kernel refused port {port} with speed code {code}: {error}")
 
-    def _proof(self, before: tuple[Port, ...], port: Port, hub: Hub, code: int) -> Placed:
-        """The row after the write: its success alone proves nothing."""
-        after = find(self._ports(), port.port)
-        if after.state is PortState.FREE:
+    def _prove(self, port: Port) -> None:
+        """Look at the row after the write: its success alone proves nothing."""
+        if find(self._ports(), port.port).state is PortState.FREE:
             raise AttachFailed(
                 f"port {port.port} is free again right after its attach: the link ended at once"
             )
-        return self._placed(before, port, hub, code)
 
     def _placed(self, ports: tuple[Port, ...], port: Port, hub: Hub, code: int) -> Placed:
         place = self._place(ports, port)

@@ -71,11 +71,11 @@ class Waiter:
     ) -> T | None:
         """What `check` returns as soon as it is not None; None at the deadline or after `stop`.
 
-        `check` is called at once, then after each event that `concerns` it (a rescan concerns
-        everything), and a last time at the end. `timeout` is in seconds. `reread` also looks
-        again at growing intervals, 1 ms to 250 ms, for what the kernel announces to nobody: a
-        vhci row or a usbip_status that changes sends no event (vhci_hcd.c `vhci_device_reset`,
-        stub_dev.c `stub_device_reset` write memory only).
+        `check` is called at once, then after each event that `concerns` it, and a last time at
+        the end. A rescan concerns everything; `concerns` is shown it all the same. `timeout` is
+        in seconds. `reread` also looks again at growing intervals, 1 ms to 250 ms, for what the
+        kernel announces to nobody: a vhci row or a usbip_status that changes sends no event
+        (vhci_hcd.c `vhci_device_reset`, stub_dev.c `stub_device_reset` write memory only).
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -111,7 +111,7 @@ class Waiter:
                 return
             self._next = None
             event = pending.result()
-            if event.action == RESCAN or concerns(event):
+            if concerns(event) or event.action == RESCAN:
                 return
 
     def _pending(self) -> asyncio.Task[Uevent]:

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The broker of a host's own devices: leases, and what happens when a session ends.
+
+Owns who holds which device. Must not write to the kernel itself (exporter/bind.py does) and must
+not listen on the network (exporter/server.py does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from usbdra.discovery.snapshot import Snapshot
+from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused, UsbdraError
+from usbdra.exporter.bind import Binder
+from usbdra.exporter.broker import ClaimRef, Granted, GrantRequest, Peer
+from usbdra.exporter.stubhost import USED
+from usbdra.state.schema import Session
+from usbdra.transport.ending import LinkEnd
+from usbdra.types import BusId, Offer, RemoteDevice
+
+_log = logging.getLogger(__name__)
+
+Authorise = Callable[[Offer, GrantRequest, Peer], None]
+"""Raises Refused when this peer may not have this device."""
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """One holder of one device, from the moment it was reserved to the device's release.
+
+    `end` watches the connection once it is the kernel's; a lease taken over from an earlier run
+    of this program has none and is looked at when someone asks (`adopted`). `closing` is the one
+    task that ends the lease, however many ask for it.
+    """
+
+    session: Session
+    device: RemoteDevice
+    claim: ClaimRef | None = None
+    node: str | None = None
+    pinned: bool = False
+    end: LinkEnd | None = None
+    adopted: bool = False
+    follower: asyncio.Task[None] | None = None
+    closing: asyncio.Task[None] | None = None
+
+
+class LocalBroker:
+    """Implements exporter/broker.py for the devices that `snapshot()` shows right now.
+
+    `authorise` has the word on each request after policy; the default lets in whom the listener
+    let in.
+    """
+
+    def __init__(
+        self,
+        binder: Binder,
+        snapshot: Callable[[], Snapshot],
+        *,
+        authorise: Authorise | None = None,
+    ) -> None:
+        self._binder = binder
+        self._snapshot = snapshot
+        self._authorise = authorise
+        self._leases: dict[BusId, Lease] = {}
+        self._failed: dict[BusId, UsbdraError | OSError] = {}
+
+    async def start(self) -> None:
+        """Work off what an earlier run left: running sessions become leases again."""
+        found = await self._binder.recover()
+        offers = {offer.device.busid: offer for offer in self._snapshot().offers}
+        for record in found.running:
+            offer = offers.get(record.busid)
+            if offer is not None and record.session is not None:
+                self._leases[record.busid] = Lease(
+                    record.session, remote_of(offer), pinned=record.pinned, adopted=True
+                )
+        for busid, error in found.failures:
+            _log.error("device left half released: %s", error, extra={"device": busid})
+            self._failed[busid] = error
+        for aside in found.set_aside:
+            _log.error("record %s %s; it is kept as %s", aside.name, aside.reason, aside.path)
+
+    async def stop(self) -> None:
+        """Stop watching. Running sessions are the kernel's and go on; reserved devices that
+        were never handed over go back to the host."""
+        for lease in list(self._leases.values()):
+            running = lease.adopted or lease.follower is not None
+            if lease.closing is not None or not running:
+                await self._close(lease)
+            elif lease.follower is not None:
+                lease.follower.cancel()
+                await asyncio.wait([lease.follower])
+                if lease.end is not None:
+                    lease.end.close()
+
+    async def inventory(self, peer: Peer) -> Sequence[RemoteDevice]:
+        """See Broker: what may cross nodes, and of each whether it can be had now."""
+        found = []
+        for offer in self._snapshot().offers:
+            busid = offer.device.busid
+            lease = await self._current(busid)
+            if lease is not None:
+                found.append(_taken(lease.device, f"in use by {lease.session.holder}"))
+            elif busid in self._failed:
+                found.append(_taken(remote_of(offer), str(self._failed[busid])))
+            elif offer.exportable:
+                found.append(remote_of(offer))
+        return found
+
+    async def acquire(self, request: GrantRequest, peer: Peer) -> Granted:
+        """See Broker. The same claim, asked for by the same node, replaces its own session."""
+        started = time.monotonic()
+        offer = self._snapshot().find(request.device)
+        if not offer.exportable:
+            raise Refused(f"device {offer.name} is not offered: {offer.reason}")
+        if self._authorise is not None:
+            self._authorise(offer, request, peer)
+        busid = offer.device.busid
+        await self._free(offer, request, peer)
+        lease = Lease(
+            Session(uuid.uuid4().hex, _holder(request, peer)),
+            remote_of(offer),
+            claim=request.claim,
+            node=peer.node,
+        )
+        self._leases[busid] = lease  # no await since _free: nobody came between
+        authorised = time.monotonic()
+        try:
+            await self._bind(offer, lease)
+        except BaseException:
+            self._forget(lease)
+            raise
+        bound = time.monotonic()
+        timings = (("authorise", authorised - started), ("bind", bound - authorised))
+        return Granted(lease.session.key, lease.device, timings)
+
+    async def hand_over(self, granted: Granted, sock: socket.socket) -> None:
+        """See Broker. From here on the end of the connection releases the device."""
+        lease = self._by_key(granted.session)
+        if lease is None or lease.closing is not None:
+            raise ExportFailed(f"session for {granted.device.busid} is over; ask again")
+        end = LinkEnd(sock)
+        try:
+            await self._binder.hand_over(lease.device.busid, sock.fileno(), lease.session)
+        except BaseException:
+            end.close()
+            await self._close(lease)
+            raise
+        lease.end = end
+        lease.follower = asyncio.create_task(self._follow(lease, end))
+
+    async def abandon(self, granted: Granted) -> None:
+        """See Broker."""
+        lease = self._by_key(granted.session)
+        if lease is not None:
+            await self._close(lease)
+
+    async def link_lost(self, busid: BusId) -> None:
+        """The link of this device is known to be over by other means than its socket."""
+        lease = self._leases.get(busid)
+        if lease is not None:
+            await self._close(lease)
+
+    async def _bind(self, offer: Offer, lease: Lease) -> None:
+        busid = offer.device.busid
+        if busid in self._failed:
+            await self._binder.release(busid)
+            del self._failed[busid]
+        record = await self._binder.bind(busid)
+        lease.pinned = record.pinned
+        if self._binder.devid(busid) != lease.device.devid:
+            await self._release(lease)
+            raise NotFound(f"device {offer.name} was replugged meanwhile; ask again")
+
+    async def _free(self, offer: Offer, request: GrantRequest, peer: Peer) -> None:
+        """Return with no lease on the device, or raise DeviceBusy that names its holder."""
+        while (lease := await self._current(offer.device.busid)) is not None:
+            own = (
+                request.claim is not None
+                and lease.claim is not None
+                and request.claim.uid == lease.claim.uid
+                and peer.node == lease.node
+            )
+            if not own and lease.closing is None:
+                raise DeviceBusy(offer.name, lease.session.holder)
+            await self._close(lease)
+
+    async def _current(self, busid: BusId) -> Lease | None:
+        """The lease on a device; an adopted one whose session is over by now is closed first."""
+        lease = self._leases.get(busid)
+        if lease is not None and lease.adopted and self._binder.status(busid) != USED:
+            await self._close(lease)
+        return self._leases.get(busid)
+
+    async def _follow(self, lease: Lease, end: LinkEnd) -> None:
+        await end.ended
+        _log.info("session ended", extra={"device": lease.device.busid})
+        self._start_closing(lease)
+
+    async def _close(self, lease: Lease) -> None:
+        """End the lease, once; returns when the device is back or known not to be."""
+        await asyncio.shield(self._start_closing(lease))
+
+    def _start_closing(self, lease: Lease) -> asyncio.Task[None]:
+        if lease.closing is None:
+            lease.closing = asyncio.create_task(self._finish(lease))
+        return lease.closing
+
+    async def _finish(self, lease: Lease) -> None:
+        busid = lease.device.busid
+        try:
+            over = lease.end is not None and lease.end.ended.done()
+            if lease.end is not None:
+                lease.end.close()
+            # The kernel ends what its peer ended; only a session that runs is ended by us.
+            await (self._binder.session_over(busid) if over else self._binder.end_session(busid))
+            await self._release(lease)
+        except NotFound:
+            _log.info("device was unplugged", extra={"device": busid})
+        except (UsbdraError, OSError) as error:
+            self._failed[busid] = error
+            _log.error("device is not back with its host: %s", error, extra={"device": busid})
+        finally:
+            self._forget(lease)
+
+    async def _release(self, lease: Lease) -> None:
+        if not lease.pinned:
+            await self._binder.release(lease.device.busid)
+
+    def _forget(self, lease: Lease) -> None:
+        if self._leases.get(lease.device.busid) is lease:
+            del self._leases[lease.device.busid]
+
+    def _by_key(self, key: str) -> Lease | None:
+        return next((one for one in self._leases.values() if one.session.key == key), None)
+
+
+def remote_of(offer: Offer) -> RemoteDevice:
+    """An offered device as the wire describes it."""
+    device = offer.device
+    return RemoteDevice(
+        busid=device.busid,
+        busnum=device.busnum,
+        devnum=device.devnum,
+        speed_code=device.speed.code,
+        vendor_id=device.vendor_id,
+        product_id=device.product_id,
+        bcd=device.bcd,
+        class_code=device.class_code,
+        subclass=device.subclass,
+        protocol=device.protocol,
+        configuration=device.configuration or 0,
+        interfaces=tuple((i.class_code, i.subclass, i.protocol) for i in device.interfaces),
+        name=offer.name,
+        serial=device.serial,
+        product=device.product,
+        manufacturer=device.manufacturer,
+    )
+
+
+def _taken(device: RemoteDevice, reason: str) -> RemoteDevice:
+    return replace(device, available=False, reason=reason)
+
+
+def _holder(request: GrantRequest, peer: Peer) -> str:
+    if request.claim is not None:
+        return f"claim {request.claim} of {peer}"
+    return f"{request.holder} of {peer}" if request.holder else str(peer)
