@@ -124,16 +124,24 @@ class Policy:
         )
 
 
-def offer(
-    policy: Policy, device: UsbDevice, name: DeviceName, holder: str | None = None
-) -> Offer | None:
-    """Judge a device; None for what is never shown as an offer (hubs, imported devices).
+def make_offer(
+    policy: Policy,
+    device: UsbDevice,
+    name: DeviceName,
+    *,
+    holder: str | None = None,
+    held: DeviceName | None = None,
+) -> Offer:
+    """Judge a candidate.
 
-    `holder` says what of the host uses the device, as `hostuse` found it.
+    `holder` says what of the host uses the device, as `hostuse` found it. `held` is the name
+    under which this port is in use; a device of another name there has changed its face (some
+    do, on first use or when flashed) and is not free while that use lasts.
     """
-    if not is_candidate(device):
-        return None
-    refusal = _refusal(policy, device, holder)
+    if held is not None and held != name:
+        refusal = f"identity changed: this port is in use as {held}"
+    else:
+        refusal = _refusal(policy, device, holder)
     if refusal:
         return Offer(name, device, usable=False, exportable=False, reason=refusal)
     local_only = _local_only(policy, device.speed)
