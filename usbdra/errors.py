@@ -205,3 +205,15 @@ class Ambiguous(ConfigError):
         super().__init__(f"{key!r} means several devices, name one of: {', '.join(candidates)}")
         self.key = key
         self.candidates = candidates
+
+
+class ClaimBusy(UsbdraError):
+    """Another prepare or unprepare of the same claim is still at work; try again."""
+
+    reason = "ClaimBusy"
+
+
+class OutOfTime(UsbdraError):
+    """A claim was not ready in the time the kubelet gives; the text says what it waited for."""
+
+    reason = "Timeout"

@@ -8,16 +8,17 @@ Source: tags.cncf.io/container-device-interface v1.1.0, SPEC.md and pkg/cdi/cont
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 from usbdra.plugin import layout, metadata
-from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord, Route
+from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema, DeviceRecord, Route
 from usbdra.types import ClaimUid
 
-CDI_VERSION = "0.5.0"
-"""Lowest that knows device names starting with a digit; containerd 1.7 and later read it."""
+CDI_VERSION = "0.6.0"
+"""Lowest that knows annotations; containerd 1.7 and later read it."""
 
 CLASS = "claim"
 
@@ -44,11 +45,13 @@ def build_spec(driver: str, record: ClaimRecord, claim_dir: PurePosixPath) -> di
     """The CDI spec of a claim whose devices are held.
 
     claim_dir: the claim's host directory (plugin/files.py), which holds the links and metadata
-    that are mounted. Raises ValueError when parameters in the record are damaged.
+    that are mounted. The record goes along as an annotation: from it the node recovers when its
+    own records cannot be read. Raises ValueError when parameters in the record are damaged.
     """
     return {
         "cdiVersion": CDI_VERSION,
         "kind": f"{driver}/{CLASS}",
+        "annotations": {_annotation(driver): json.dumps(ClaimSchema().encode(record))},
         "devices": [
             {
                 "name": _device_name(record.ref.uid, device),
@@ -57,6 +60,20 @@ def build_spec(driver: str, record: ClaimRecord, claim_dir: PurePosixPath) -> di
             for device in record.devices
         ],
     }
+
+
+def read_record(driver: str, spec: Any) -> ClaimRecord:
+    """The record a spec was made from. Raises ValueError when the spec is not one of ours."""
+    if not isinstance(spec, dict) or not isinstance(spec.get("annotations"), dict):
+        raise ValueError("CDI spec has no annotations")
+    text = spec["annotations"].get(_annotation(driver))
+    if not isinstance(text, str):
+        raise ValueError(f"CDI spec has no annotation {_annotation(driver)}")
+    return ClaimSchema().decode(ClaimSchema.version, json.loads(text))
+
+
+def _annotation(driver: str) -> str:
+    return f"{driver}/record-v{ClaimSchema.version}"
 
 
 def _device_name(uid: ClaimUid, device: DeviceRecord) -> str:

@@ -104,12 +104,22 @@ class ClaimFiles:
             with suppress(FileNotFoundError):
                 shutil.rmtree(self._claim_dir(uid))
 
-    def claims(self) -> frozenset[ClaimUid]:
-        """Every claim that has a spec or a directory here. Raises StateError."""
+    def claims(self) -> dict[ClaimUid, ClaimRecord | None]:
+        """Every claim that has a spec or a directory here, with the record its spec was made from.
+
+        None where the spec is missing or cannot be understood. Raises StateError.
+        """
         with _explained(f"files of {self._driver}"):
             specs = {cdi.uid_of_file(self._driver, name) for name in _names(self._cdi_dir)}
             found = {uid for uid in specs if uid} | set(map(ClaimUid, _names(self._claims_dir)))
-            return frozenset(uid for uid in found if _UID.fullmatch(uid))
+            return {uid: self._recorded(uid) for uid in sorted(found) if _UID.fullmatch(uid)}
+
+    def _recorded(self, uid: ClaimUid) -> ClaimRecord | None:
+        try:
+            record = cdi.read_record(self._driver, json.loads(self._spec_path(uid).read_bytes()))
+        except (OSError, ValueError, RecursionError):
+            return None
+        return record if record.ref.uid == uid else None
 
     def _write_links(self, record: ClaimRecord, own: Path) -> None:
         wanted: dict[Path, dict[str, str]] = {}

@@ -29,7 +29,7 @@ def edits(one: DeviceRecord) -> dict[str, Any]:
 
 def test_one_cdi_device_for_each_allocated_device() -> None:
     spec = cdi.build_spec(DRIVER, record(device(), device(request="two")), ROOT)
-    assert spec["cdiVersion"] == "0.5.0"
+    assert spec["cdiVersion"] == "0.6.0"
     assert spec["kind"] == f"{DRIVER}/claim"
     assert [d["name"] for d in spec["devices"]] == ["uid-1-usb-0", "uid-1-two-0"]
     assert cdi.device_id(DRIVER, UID, device()) == f"{DRIVER}/claim=uid-1-usb-0"

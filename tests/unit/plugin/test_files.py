@@ -51,11 +51,11 @@ def test_write_and_remove(claim_files: ClaimFiles, tmp_path: Path) -> None:
     mounts = spec["devices"][0]["containerEdits"]["mounts"]
     assert mounts[0]["hostPath"] == str(tmp_path / "claims/uid-1/links/usb")
     assert claim_files.is_written(one)
-    assert claim_files.claims() == {UID}
+    assert claim_files.claims() == {UID: one}
     claim_files.remove(UID)
     claim_files.remove(UID)
     assert tree(tmp_path) == []
-    assert claim_files.claims() == frozenset()
+    assert claim_files.claims() == {}
 
 
 def test_new_numbers_appear_in_the_same_directory(claim_files: ClaimFiles, tmp_path: Path) -> None:
@@ -88,7 +88,24 @@ def test_r61_leftovers_are_found_and_strangers_left_out(
     (tmp_path / "cdi" / "nvidia.json").write_text("{}")
     (tmp_path / "cdi" / f".{DRIVER}_claim_old.json.new").write_text("{")
     (tmp_path / "claims" / "only-a-directory").mkdir()
-    assert claim_files.claims() == {UID, "only-a-directory"}
+    assert claim_files.claims() == {UID: record(), "only-a-directory": None}
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"annotations": {}}', "[" * 9999])
+def test_r51_specs_that_cannot_be_understood_are_still_listed(
+    claim_files: ClaimFiles, tmp_path: Path, text: str
+) -> None:
+    claim_files.write(record())
+    spec_path(tmp_path).write_text(text)
+    assert claim_files.claims() == {UID: None}
+
+
+def test_a_spec_under_another_claims_name_proves_nothing(
+    claim_files: ClaimFiles, tmp_path: Path
+) -> None:
+    claim_files.write(record())
+    spec_path(tmp_path).rename(tmp_path / "cdi" / f"{DRIVER}_claim_uid-2.json")
+    assert claim_files.claims() == {"uid-1": None, "uid-2": None}
 
 
 def test_r61_a_file_in_place_of_a_device_is_refused(tmp_path: Path) -> None:
