@@ -25,7 +25,7 @@ from usbdra.errors import (
 from usbdra.exporter import usbdev
 from usbdra.exporter.stubhost import AVAILABLE, ERROR, STUB, USED, StubHost
 from usbdra.locks import ProcessLock
-from usbdra.state.schema import ExportPhase, ExportRecord, ExportSchema, Session
+from usbdra.state.exports import ExportPhase, ExportRecord, ExportSchema, Session
 from usbdra.state.store import RecordStore, SetAside
 from usbdra.types import BusId
 from usbdra.vhci.waiting import EventSource, Waiter

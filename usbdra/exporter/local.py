@@ -20,7 +20,7 @@ from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused, UsbdraErr
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.broker import ClaimRef, Granted, GrantRequest, Peer
 from usbdra.exporter.stubhost import USED
-from usbdra.state.schema import Session
+from usbdra.state.exports import Session
 from usbdra.transport.ending import LinkEnd
 from usbdra.types import BusId, Offer, RemoteDevice
 

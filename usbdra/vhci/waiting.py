@@ -41,7 +41,8 @@ class Waiter:
     def __init__(self, source: EventSource) -> None:
         self._subscription = source.subscribe()
         self._stream: AsyncIterator[Uevent] | None = None
-        self._next: asyncio.Task[Uevent] | None = None
+        self._next: asyncio.Task[Uevent | None] | None = None
+        self._events_over = False
 
     async def __aenter__(self) -> Self:
         self._stream = await self._subscription.__aenter__()
@@ -55,7 +56,7 @@ class Waiter:
     ) -> None:
         if self._next is not None:
             self._next.cancel()
-            with suppress(asyncio.CancelledError, StopAsyncIteration):
+            with suppress(asyncio.CancelledError):
                 await self._next
             self._next = None
         await self._subscription.__aexit__(kind, error, traceback)
@@ -79,7 +80,7 @@ class Waiter:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        pause = _FIRST_LOOK if reread else timeout
+        pause = _FIRST_LOOK
         while True:
             found = check()
             if found is not None:
@@ -87,9 +88,11 @@ class Waiter:
             left = deadline - loop.time()
             if left <= 0 or (stop is not None and stop.done()):
                 return None
-            await self._event(concerns, loop.time() + min(left, pause), stop)
-            if reread:
-                pause = min(pause * 2, _SLOWEST_LOOK)
+            look_anyway = reread or self._events_over
+            await self._event(
+                concerns, loop.time() + min(left, pause if look_anyway else left), stop
+            )
+            pause = min(pause * 2, _SLOWEST_LOOK)
 
     async def _event(
         self,
@@ -100,7 +103,8 @@ class Waiter:
         """Return after an event that concerns the caller, after `stop`, or at the deadline."""
         loop = asyncio.get_running_loop()
         while True:
-            pending = self._pending()
+            # With no more events, an event that never comes: what is left is `stop` and the time.
+            pending = loop.create_future() if self._events_over else self._pending()
             awaited: set[asyncio.Future[Any]] = {pending} if stop is None else {pending, stop}
             done, _ = await asyncio.wait(
                 awaited,
@@ -111,10 +115,13 @@ class Waiter:
                 return
             self._next = None
             event = pending.result()
+            if event is None:
+                self._events_over = True
+                return
             if concerns(event) or event.action == RESCAN:
                 return
 
-    def _pending(self) -> asyncio.Task[Uevent]:
+    def _pending(self) -> asyncio.Task[Uevent | None]:
         """The read of the next event; it outlives a deadline, so no event is dropped by one."""
         if self._next is None:
             if self._stream is None:
@@ -123,8 +130,9 @@ class Waiter:
         return self._next
 
 
-async def _read(stream: AsyncIterator[Uevent]) -> Uevent:
-    return await anext(stream)
+async def _read(stream: AsyncIterator[Uevent]) -> Uevent | None:
+    """The next event, None when the source is closed."""
+    return await anext(stream, None)
 
 
 def below(devpath: str) -> Callable[[Uevent], bool]:
