@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hands a finished handshake to the kernel's TLS.
+
+Owns the order of the steps and what a kernel without TLS means. The system calls are behind
+KernelTls, so that tests can put a record layer of their own there. Must not read or write the
+stream.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from enum import Enum
+from typing import Protocol
+
+from usbdra.errors import EncryptionUnavailable
+from usbdra.transport.keys import Suite, TrafficSecrets, traffic_keys
+
+TX = 1
+RX = 2
+
+_REMEDY = "load it with `modprobe tls` (CONFIG_TLS), or allow plain links on purpose"
+
+
+class Role(Enum):
+    """Which end of the handshake this is."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class KernelTls(Protocol):
+    """The two system calls (usbdra._native.ktls)."""
+
+    def attach_ulp(self, sock: int, /) -> None:
+        """setsockopt(TCP_ULP, "tls"). Borrows sock."""
+
+    def set_keys(
+        self, sock: int, direction: int, cipher: int, key: bytes, iv: bytes, rec_seq: int = 0, /
+    ) -> None:
+        """setsockopt(SOL_TLS, direction). Borrows sock."""
+
+
+def native() -> KernelTls:
+    """The kernel of this machine."""
+    from usbdra._native import ktls
+
+    return ktls
+
+
+def require(kernel: KernelTls) -> None:
+    """Raise EncryptionUnavailable when the kernel has no TLS, before any peer is bothered.
+
+    The kernel looks the protocol up, loading the module if it may, before it looks at the
+    socket's state (net/ipv4/tcp_ulp.c), so an unconnected socket tells without a peer.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as probe:
+        try:
+            kernel.attach_ulp(probe.fileno())
+        except OSError as exc:
+            if exc.errno != errno.ENOTCONN:
+                raise _unavailable(exc) from exc
+
+
+def install(
+    sock: socket.socket, role: Role, suite: Suite, secrets: TrafficSecrets, kernel: KernelTls
+) -> None:
+    """Give both directions' keys to the kernel; from here on the socket carries plain bytes.
+
+    Right only while no record was sent or received under these secrets: the sequence numbers
+    start at 0. Raises EncryptionUnavailable.
+    """
+    ours, theirs = secrets.server, secrets.client
+    if role is Role.CLIENT:
+        ours, theirs = theirs, ours
+    try:
+        kernel.attach_ulp(sock.fileno())
+        for direction, secret in ((TX, ours), (RX, theirs)):
+            keys = traffic_keys(secret, suite)
+            kernel.set_keys(sock.fileno(), direction, keys.cipher, keys.key, keys.iv)
+    except OSError as exc:
+        raise _unavailable(exc) from exc
+
+
+def _unavailable(exc: OSError) -> EncryptionUnavailable:
+    if exc.errno == errno.ENOENT:
+        return EncryptionUnavailable(f"the kernel has no TLS; {_REMEDY}")
+    return EncryptionUnavailable(
+        f"the kernel did not take the TLS link ({exc.strerror or exc}); {_REMEDY}"
+    )
