@@ -3,7 +3,7 @@
 
 Owns the way from a sysfs directory to a `UsbDevice`, and the list of such directories: from
 udev's enumeration on the real machine, from `sys/bus/usb/devices` below any other root. Both
-feed the same reader. Must not name devices or judge them, and never writes.
+feed the same reader. Must not name devices or judge them, and writes nothing but `poke`.
 
 Attribute texts: Documentation/ABI/testing/sysfs-bus-usb, drivers/usb/core/sysfs.c. One device
 costs one open directory and three calls an attribute; there is no second look at anything.
@@ -98,6 +98,12 @@ def list_syspaths(root: str | Path) -> list[str]:
         return []
     paths = (_resolve(prefix, name) for name in entries if is_device_name(name))
     return [path for path in paths if path is not None]
+
+
+def poke(root: str | Path = "/") -> None:
+    """Have the kernel send one `change` event of the USB bus itself: nothing reacts to it but
+    who tests that events arrive (drivers/base/bus.c `bus_uevent_store`). Raises OSError."""
+    sysfs.write(f"{normal_root(root)}/sys/bus/usb/uevent".encode(), b"change")
 
 
 RootHubs = dict[str, dict[str, bool]]

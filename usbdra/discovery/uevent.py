@@ -122,8 +122,6 @@ class UeventHub:
         self._limit = limit
         self._loop: asyncio.AbstractEventLoop | None = None
         self._subscriptions: set[Subscription] = set()
-        self.received = 0
-        """Events received so far, rescans not counted."""
 
     def start(self) -> None:
         """Begin to read. Needs a running loop; a second call does nothing."""
@@ -152,7 +150,6 @@ class UeventHub:
             _log.error("uevents end here: %s", error)
             self.close()
             return
-        self.received += sum(e is not RESCAN for e in events)
         for subscription in tuple(self._subscriptions):
             subscription.put(events)
 
@@ -184,14 +181,13 @@ class Subscription:
 
     async def __anext__(self) -> Uevent:
         """The next event; the iteration ends when the hub is closed."""
-        await self._filled()
-        if not self._queue:
+        if not await self.wait():
             raise StopAsyncIteration
         return self._take()
 
     async def batch(self) -> list[Uevent]:
         """At least one event and all others that wait; an empty list when the hub is closed."""
-        await self._filled()
+        await self.wait()
         events = []
         while self._queue:
             events.append(self._take())
@@ -212,9 +208,11 @@ class Subscription:
         self._members.discard(self)
         self._wake.set()
 
-    async def _filled(self) -> None:
+    async def wait(self) -> bool:
+        """Wait till an event is queued, and leave it there; False when the hub is closed."""
         while not self._queue and not self._ended:
             await self._wake.wait()
+        return bool(self._queue)
 
     def _take(self) -> Uevent:
         event = self._queue.popleft()
