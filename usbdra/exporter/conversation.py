@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is said on one accepted connection: requests, policy, broker, replies.
+
+Owns the order of an import (acquire, hand over, reply) and its undoing, and the log line of each
+decision. Must not accept, authenticate or close connections (server.py does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from usbdra.errors import (
+    DeviceBusy,
+    ExportFailed,
+    LinkError,
+    NotFound,
+    PeerClosed,
+    Refused,
+    UsbdraError,
+)
+from usbdra.exporter.broker import Broker, Granted, GrantRequest, Peer
+from usbdra.exporter.policy import AccessPolicy
+from usbdra.transport import sockets
+from usbdra.transport.sockets import LinkTimeouts
+from usbdra.types import RemoteDevice
+from usbdra.usbip.extension import GrantReply, Refusal
+from usbdra.usbip.session import (
+    BadRequest,
+    DevlistRequest,
+    ImportRequest,
+    InventoryRequest,
+    Request,
+    ServerSession,
+)
+from usbdra.usbip.wire import Status
+
+_log = logging.getLogger(__name__)
+
+
+class Limits(Protocol):
+    """The part of the server's limits that holds for one connection."""
+
+    @property
+    def requests(self) -> int:
+        """How many requests at the most."""
+
+    @property
+    def serve(self) -> float:
+        """Seconds for authorising, binding and handing over."""
+
+
+class Conversation:
+    """Serves one authenticated connection. Borrows sock."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: Peer,
+        broker: Broker,
+        policy: AccessPolicy,
+        limits: Limits,
+        timeouts: LinkTimeouts,
+    ) -> None:
+        self._sock = sock
+        self._peer = peer
+        self._broker = broker
+        self._policy = policy
+        self._limits = limits
+        self._timeouts = timeouts
+        self._session = ServerSession(extensions=peer.encrypted)
+        self.granted = False
+
+    async def run(self) -> None:
+        """Answer requests until the peer leaves, has its device or has asked often enough.
+
+        Raises LinkError for what goes wrong on the link; refusals are answers, not errors.
+        """
+        for _ in range(self._limits.requests):
+            request = await self._read_request()
+            if request is None:
+                return
+            await self._answer(request)
+            if self.granted:
+                return
+
+    async def _read_request(self) -> Request | None:
+        """The next request; None when the peer left where it may."""
+        session = self._session
+        deadline = sockets.deadline_in(self._timeouts.request)
+        while True:
+            try:
+                data = await sockets.read_exactly(
+                    self._sock, session.bytes_needed, deadline, "a request"
+                )
+            except PeerClosed as exc:
+                if session.at_boundary and exc.received == 0:
+                    return None
+                raise
+            try:
+                request = session.feed(data)
+            except BadRequest as exc:
+                await self._send(exc.reply)
+                raise
+            if request is not None:
+                return request
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            decision = self._policy.peer(self._peer)
+            if not decision.allowed:
+                raise Refused(decision.public)
+            if isinstance(request, DevlistRequest | InventoryRequest):
+                await self._list()
+            else:
+                await self._grant(request)
+        except LinkError:
+            raise
+        except UsbdraError as exc:
+            await self._refuse(request, exc)
+
+    async def _list(self) -> None:
+        devices = await self._visible()
+        try:
+            reply = self._session.reply_devices(devices)
+        except ValueError as exc:  # more devices or longer texts than a reply may hold
+            raise UsbdraError(str(exc)) from exc
+        _log.info("devices listed", extra={"peer": str(self._peer), "devices": len(devices)})
+        await self._send(reply)
+
+    async def _visible(self) -> Sequence[RemoteDevice]:
+        devices = await self._broker.inventory(self._peer)
+        return [one for one in devices if self._policy.offers(self._peer, one)]
+
+    async def _grant(self, request: ImportRequest | GrantRequest) -> None:
+        """Acquire, hand over, reply: the order of the stock server (usbipd.c
+        recv_request_import), so that this kernel listens before the peer's kernel speaks."""
+        if isinstance(request, ImportRequest):
+            request = GrantRequest(device=request.busid)
+        granted: Granted | None = None
+        try:
+            async with asyncio.timeout(self._limits.serve):
+                await self._permit(request)
+                granted = await self._broker.acquire(request, self._peer)
+                started = time.monotonic()
+                await self._broker.hand_over(granted, self._sock)
+            timings = (*granted.timings, ("hand_over", time.monotonic() - started))
+            await self._send(self._session.reply_granted(GrantReply(granted.device, timings)))
+        except BaseException as exc:
+            if granted is not None:
+                # Shielded: a cancelled connection must not leave the device taken.
+                await asyncio.shield(self._broker.abandon(granted))
+            if isinstance(exc, TimeoutError):
+                raise ExportFailed(
+                    f"device {request.device} was not ready within {self._limits.serve:g} s"
+                ) from exc
+            raise
+        self.granted = True
+        _log.info("device granted", extra=self._facts(request))
+
+    async def _permit(self, request: GrantRequest) -> None:
+        """With rules per device, only what the peer can see under this very key is asked for."""
+        if self._policy.devices and not any(
+            request.device in (one.busid, one.name) for one in await self._visible()
+        ):
+            raise NotFound(f"no device {request.device} is offered here")
+
+    async def _refuse(self, request: Request, error: UsbdraError) -> None:
+        _log.warning(
+            "request refused: %s", error, extra={**self._facts(request), "reason": error.reason}
+        )
+        holder = error.holder if isinstance(error, DeviceBusy) else ""
+        refusal = Refusal(error.reason, str(error), holder)
+        await self._send(self._session.reply_refused(status_of(error), refusal))
+
+    async def _send(self, data: bytes) -> None:
+        if data:
+            deadline = sockets.deadline_in(self._timeouts.request)
+            await sockets.write_all(self._sock, data, deadline, "a reply")
+
+    def _facts(self, request: Request) -> dict[str, str]:
+        facts = {"peer": str(self._peer)}
+        if isinstance(request, ImportRequest):
+            facts["device"] = request.busid
+        elif isinstance(request, GrantRequest):
+            facts["device"] = request.device
+            facts["holder"] = request.holder
+            if request.claim is not None:
+                facts["claim"] = str(request.claim)
+        return facts
+
+
+def status_of(error: UsbdraError) -> Status:
+    """The wire status that tells a peer most about this error."""
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            return status
+    return Status.ERROR
+
+
+_STATUSES: tuple[tuple[type[UsbdraError], Status], ...] = (
+    (NotFound, Status.NO_DEVICE),
+    (DeviceBusy, Status.BUSY),
+    (Refused, Status.NOT_AVAILABLE),
+    (ExportFailed, Status.DEVICE_ERROR),
+)

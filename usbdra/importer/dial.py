@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dials an exporter, authenticates it and asks it for a device.
+
+Owns the connection until take_socket(): from then on its next byte belongs to the kernel. Must
+not touch vhci (attach.py does). Plain links only when the caller says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from usbdra.errors import ConfigError, IdentityChanged
+from usbdra.importer.answers import error_of
+from usbdra.transport import handshake, ktls, sockets
+from usbdra.transport.ktls import KernelTls, Role
+from usbdra.transport.sockets import LinkTimeouts
+from usbdra.transport.tls import Identity, PeerCertificate
+from usbdra.types import BusId, RemoteDevice
+from usbdra.usbip import session, wire
+from usbdra.usbip.extension import ClaimRef, GrantReply, GrantRequest, clean_text
+from usbdra.usbip.session import Answer, Reading
+
+Progress = Callable[[str, float], None]
+"""Called when a phase (connect, tls, authorise) is over, with the seconds it took."""
+
+_T = TypeVar("_T")
+
+
+async def dial(
+    host: str,
+    port: int,
+    *,
+    identity: Identity | None,
+    expect: str | None = None,
+    plain: bool = False,
+    timeouts: LinkTimeouts | None = None,
+    progress: Progress | None = None,
+    kernel: KernelTls | None = None,
+) -> Link:
+    """Connect to an exporter; the caller closes the link.
+
+    `expect` is the node or host its certificate must name, by default `host`. `plain` with no
+    identity dials a stock peer without encryption. `kernel` is for tests. Raises ConfigError,
+    Unreachable, PeerTimeout, NotAuthenticated, EncryptionUnavailable, ProtocolError, LinkError.
+    """
+    if (identity is None) is not plain:
+        raise ConfigError("a certificate is needed to dial, or plain mode on purpose")
+    timeouts = timeouts or LinkTimeouts()
+    if identity is not None:
+        kernel = kernel or ktls.native()
+        ktls.require(kernel)
+    phases = _Phases(progress)
+    sock = await sockets.connect(host, port, timeouts)
+    try:
+        phases.done("connect")
+        peer = None
+        if identity is not None and kernel is not None:
+            peer = await handshake.secure(
+                sock,
+                Role.CLIENT,
+                identity.context(Role.CLIENT),
+                deadline=sockets.deadline_in(timeouts.handshake),
+                kernel=kernel,
+                expect=expect or host,
+            )
+            phases.done("tls")
+    except BaseException:
+        sock.close()
+        raise
+    return Link(sock, host, peer, timeouts, phases)
+
+
+class _Phases:
+    """Times each phase from the end of the one before."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._last = asyncio.get_running_loop().time()
+        self.timings: list[tuple[str, float]] = []
+
+    def begin(self) -> None:
+        """What passed since the last phase was the caller's own time."""
+        self._last = asyncio.get_running_loop().time()
+
+    def done(self, phase: str) -> None:
+        """The phase is over."""
+        now = asyncio.get_running_loop().time()
+        self.timings.append((phase, now - self._last))
+        if self._progress is not None:
+            self._progress(phase, now - self._last)
+        self._last = now
+
+
+class Link:
+    """A connection to an exporter. `peer` is None on a plain link.
+
+    A usbdra exporter answers several requests on one link, a stock one a single request. All
+    requests raise UsbdraError as answers.py maps it, or LinkError; after a LinkError the link
+    is of no further use.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        host: str,
+        peer: PeerCertificate | None,
+        timeouts: LinkTimeouts,
+        phases: _Phases,
+    ) -> None:
+        self._sock: socket.socket | None = sock
+        self._timeouts = timeouts
+        self._phases = phases
+        self.host = host
+        self.peer = peer
+
+    @property
+    def timings(self) -> tuple[tuple[str, float], ...]:
+        """(phase, seconds) so far: connect, tls, authorise and the exporter's own share."""
+        return tuple(self._phases.timings)
+
+    async def inventory(self) -> Sequence[RemoteDevice]:
+        """What the exporter offers, with names and what is taken. Encrypted links only."""
+        self._require_encrypted("inventory")
+        return await self._ask(*session.request_inventory(), device="")
+
+    async def devlist(self) -> Sequence[RemoteDevice]:
+        """What the exporter offers, as stock peers tell it: free devices without names."""
+        return await self._ask(*session.request_devlist(), device="")
+
+    async def grant(
+        self, device: str, *, claim: ClaimRef | None = None, holder: str = ""
+    ) -> RemoteDevice:
+        """Ask for a device by name or bus id; then take_socket(). Encrypted links only.
+
+        Raises PeerRefused, DeviceBusy, NotFound, IdentityChanged.
+        """
+        self._require_encrypted("grant")
+        self._phases.begin()
+        request = GrantRequest(device, claim, holder)
+        reply: GrantReply = await self._ask(*session.request_grant(request), device=device)
+        self._same(device, (reply.device.name, reply.device.busid))
+        self._phases.done("authorise")
+        self._phases.timings.extend((f"exporter.{name}", s) for name, s in reply.timings)
+        return reply.device
+
+    async def import_stock(self, busid: BusId) -> RemoteDevice:
+        """Ask for a device the stock way; then take_socket(). Raises as grant()."""
+        self._phases.begin()
+        if not wire.is_busid(busid):
+            raise ConfigError(f"{clean_text(busid)!r} is not a bus id like 1-1.4")
+        device = await self._ask(*session.request_import(busid), device=busid)
+        self._same(busid, (device.busid,))
+        self._phases.done("authorise")
+        return device
+
+    def take_socket(self) -> socket.socket:
+        """The connection, for the kernel; the caller closes it, the link is over."""
+        sock = self._live()
+        self._sock = None
+        return sock
+
+    def close(self) -> None:
+        """End the connection, unless it was taken. Idempotent."""
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+
+    async def __aenter__(self) -> Link:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def _ask(self, message: bytes, reading: Reading[Answer[_T]], *, device: str) -> _T:
+        sock = self._live()
+        deadline = sockets.deadline_in(self._timeouts.answer)
+        what = f"the answer of {self.host}"
+        await sockets.write_all(sock, message, deadline, f"request to {self.host}")
+        while needed := reading.bytes_needed:
+            reading.feed(await sockets.read_exactly(sock, needed, deadline, what))
+        answer = reading.result
+        if answer.value is None:
+            raise error_of(answer.status, answer.refusal, self.host, device)
+        return answer.value
+
+    def _same(self, asked: str, answered: tuple[Any, ...]) -> None:
+        if asked not in answered:
+            self.close()
+            got = " or ".join(str(one) for one in answered if one)
+            raise IdentityChanged(f"{self.host} was asked for device {asked} and gave {got}")
+
+    def _require_encrypted(self, what: str) -> None:
+        if self.peer is None:
+            raise ConfigError(
+                f"{what} needs an encrypted link; stock peers know devlist and import"
+            )
+
+    def _live(self) -> socket.socket:
+        if self._sock is None:
+            raise RuntimeError("the link is over")
+        return self._sock
