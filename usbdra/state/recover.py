@@ -15,8 +15,6 @@ from typing import TypeAlias
 from usbdra.state.claims import ClaimRecord, DeviceRecord, Phase, Route
 from usbdra.types import ClaimUid, Port, PortId, PortState
 
-RUNNING = frozenset({PortState.USED, PortState.ATTACHING})
-
 
 @dataclass(frozen=True, slots=True)
 class Store:
@@ -158,7 +156,7 @@ def _in_place(device: DeviceRecord, rows: Mapping[PortId, Port]) -> bool:
     row = rows.get(held.port)
     return (
         row is not None
-        and row.state in RUNNING
+        and row.state is PortState.USED  # only then does a row show numbers
         and row.devid == held.devid
         and row.local_busid in (None, held.busid)
     )

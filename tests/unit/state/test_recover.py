@@ -104,6 +104,7 @@ def test_missing_files_of_a_healthy_claim_are_written_again() -> None:
         [],
         [row(state=PortState.FREE, devid=0, busid=None)],
         [row(state=PortState.ERROR)],
+        [row(state=PortState.ATTACHING, devid=0, busid=None)],
         [row(state=PortState.STOPPING)],
         [row(devid=DEVID + 1)],
         [row(busid="5-2")],
@@ -112,11 +113,6 @@ def test_missing_files_of_a_healthy_claim_are_written_again() -> None:
 )
 def test_a_port_that_is_not_ours_any_more_is_a_lost_device(ports: list[Port]) -> None:
     assert acts(record(), world(ports)) == [Lost(UID, (("usb", 0),))]
-
-
-def test_a_port_still_enumerating_is_in_place() -> None:
-    still = [row(state=PortState.ATTACHING, busid=None)]
-    assert acts(record(), world(still)) == [Keep(UID)]
 
 
 def test_local_and_observed_devices_need_no_port() -> None:

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claims of this node in memory, each change on disk before anybody sees it.
+
+Owns the one copy that prepare works on, and the answer to "who has this device". Disk work is
+done in a thread; writes of one claim never overtake each other, since a cancelled writer waits
+for its write to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from usbdra.errors import DeviceBusy
+from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord
+from usbdra.state.store import SetAside
+from usbdra.types import ClaimUid
+
+T = TypeVar("T")
+
+
+class Store(Protocol):
+    """What of state/store.py `RecordStore` is used here; all methods block and raise StateError."""
+
+    def save(self, name: str, record: ClaimRecord) -> None:
+        """Write one record durably, or raise and leave the old one."""
+
+    def load_all(self) -> tuple[dict[str, ClaimRecord], list[SetAside]]:
+        """All records, and the files that could not be understood."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove one record; none is no error."""
+
+
+class Records:
+    """Claim records by UID."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._claims: dict[ClaimUid, ClaimRecord] = {}
+        self._bad: list[SetAside] = []
+
+    async def load(self) -> None:
+        """Read all records from disk; files set aside are kept for `take_set_aside`."""
+        found, bad = await self._in_thread(self._store.load_all)
+        self._claims = {ClaimUid(name): record for name, record in found.items()}
+        self._bad += bad
+
+    def take_set_aside(self) -> Sequence[SetAside]:
+        """The files that `load` could not use since the last call."""
+        bad, self._bad = self._bad, []
+        return bad
+
+    def get(self, uid: ClaimUid) -> ClaimRecord | None:
+        """The claim's record, None when this node has nothing of it."""
+        return self._claims.get(uid)
+
+    def all(self) -> Mapping[ClaimUid, ClaimRecord]:
+        """Every record; a copy."""
+        return dict(self._claims)
+
+    def holder(self, device: DeviceRecord, *, but: ClaimUid) -> ClaimRef | None:
+        """The other claim that has this device exclusively."""
+        for record in self._claims.values():
+            if record.ref.uid != but and any(_same(device, other) for other in record.devices):
+                return record.ref
+        return None
+
+    async def add(self, record: ClaimRecord) -> None:
+        """Put a new claim on record and with it its devices out of others' reach.
+
+        The check and the claim are one step: of two that come together one gets the device.
+        Raises DeviceBusy naming the holder, StateError when the disk refuses.
+        """
+        uid = record.ref.uid
+        for device in record.devices:
+            holder = self.holder(device, but=uid)
+            if device.exclusive and holder is not None:
+                raise DeviceBusy(device.name, str(holder))
+        self._claims[uid] = record
+        try:
+            await self._in_thread(self._store.save, uid, record)
+        except BaseException:
+            del self._claims[uid]
+            raise
+
+    async def put(self, record: ClaimRecord) -> None:
+        """Replace the record. Raises StateError; memory and disk then say what they said."""
+        await self._in_thread(self._store.save, record.ref.uid, record)
+        self._claims[record.ref.uid] = record
+
+    async def drop(self, uid: ClaimUid) -> None:
+        """Forget the claim. Raises StateError; the claim is then still on record."""
+        await self._in_thread(self._store.delete, uid)
+        self._claims.pop(uid, None)
+
+    async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
+        future = asyncio.get_running_loop().run_in_executor(None, work, *args)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+
+def _same(one: DeviceRecord, other: DeviceRecord) -> bool:
+    return other.exclusive and (one.node, one.name) == (other.node, other.name)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `status.devices` of a ResourceClaim says about its devices (KEP 4817).
+
+Owns the content. Pure. The API limits `data` to 10 KiB and conditions to 8.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from usbdra.plugin import layout
+from usbdra.state.claims import ClaimRecord, DeviceRecord, Route
+
+MAX_CHILDREN = 64
+"""Child nodes listed: 64 of some 100 bytes each stay below the limit of `data`."""
+
+_REASONS = {Route.DIRECT: "Local", Route.VHCI: "Attached", Route.OBSERVE: "Observed"}
+
+
+def device_statuses(record: ClaimRecord, now: datetime) -> list[dict[str, Any]]:
+    """One AllocatedDeviceStatus for each device of a prepared claim, `driver` left out."""
+    return [_status(device, now) for device in record.devices]
+
+
+def summary(record: ClaimRecord) -> str:
+    """The claim's devices in one line, for its Event."""
+    return "; ".join(_message(device) for device in record.devices)
+
+
+def _status(device: DeviceRecord, now: datetime) -> dict[str, Any]:
+    found = {
+        "pool": device.pool,
+        "device": device.device,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": _REASONS[device.route],
+                "message": _message(device),
+                "lastTransitionTime": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            }
+        ],
+        "data": _data(device),
+    }
+    return found if device.share_id is None else {**found, "shareID": device.share_id}
+
+
+def _message(device: DeviceRecord) -> str:
+    held = device.held
+    if held is None:
+        return f"{device.name} of node {device.node} is not on this node"
+    if held.port is None:
+        return f"{device.name} is plugged into this node at {held.busid}"
+    return f"{device.name} of node {device.node} is attached to port {held.port} as {held.busid}"
+
+
+def _data(device: DeviceRecord) -> dict[str, Any]:
+    held = device.held
+    data: dict[str, Any] = {"name": device.name, "node": device.node}
+    if held is None:
+        return data
+    links = layout.node_links(device)
+    data |= {
+        "busID": held.busid,
+        "bus": held.busnum,
+        "deviceNumber": held.devnum,
+        "path": held.node.path,
+        "vendorID": held.identity.vendor_id,
+        "productID": held.identity.product_id,
+        "childNodes": [link.path for link in links[1 : MAX_CHILDREN + 1]],
+    }
+    if held.identity.serial:
+        data["serial"] = held.identity.serial
+    if held.port is not None:
+        data["port"] = held.port
+    return data
