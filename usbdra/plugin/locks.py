@@ -74,7 +74,7 @@ class NodeLock:
         except OSError as error:
             raise StateError(f"{self._path} cannot be opened: {error}") from error
         try:
-            while not self._taken():
+            while not self._taken():  # noqa: ASYNC110 - flock tells nobody when it is free
                 await asyncio.sleep(RETRY_SECONDS)
             await self._on_acquired()
         except BaseException:

@@ -2,22 +2,19 @@
 """The claims of this node in memory, each change on disk before anybody sees it.
 
 Owns the one copy that prepare works on, and the answer to "who has this device". Disk work is
-done in a thread; writes of one claim never overtake each other, since a cancelled writer waits
-for its write to end.
+done in a thread; writes of one claim never overtake each other (threads.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from usbdra.errors import DeviceBusy
+from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord
 from usbdra.state.store import SetAside
 from usbdra.types import ClaimUid
-
-T = TypeVar("T")
 
 
 class Store(Protocol):
@@ -43,10 +40,18 @@ class Records:
         self._bad: list[SetAside] = []
 
     async def load(self) -> None:
-        """Read all records from disk; files set aside are kept for `take_set_aside`."""
-        found, bad = await self._in_thread(self._store.load_all)
+        """Read all records from disk.
+
+        Files that cannot be used are kept for `take_set_aside`; a record that is known here
+        already outlives the damage of its file.
+        """
+        found, bad = await in_thread(self._store.load_all)
+        known = {ClaimUid(b.name): self._claims.get(ClaimUid(b.name)) for b in bad}
         self._claims = {ClaimUid(name): record for name, record in found.items()}
         self._bad += bad
+        for record in known.values():
+            if record is not None:
+                await self.put(record)
 
     def take_set_aside(self) -> Sequence[SetAside]:
         """The files that `load` could not use since the last call."""
@@ -81,28 +86,20 @@ class Records:
                 raise DeviceBusy(device.name, str(holder))
         self._claims[uid] = record
         try:
-            await self._in_thread(self._store.save, uid, record)
+            await in_thread(self._store.save, uid, record)
         except BaseException:
-            del self._claims[uid]
+            self._claims.pop(uid, None)
             raise
 
     async def put(self, record: ClaimRecord) -> None:
         """Replace the record. Raises StateError; memory and disk then say what they said."""
-        await self._in_thread(self._store.save, record.ref.uid, record)
+        await in_thread(self._store.save, record.ref.uid, record)
         self._claims[record.ref.uid] = record
 
     async def drop(self, uid: ClaimUid) -> None:
         """Forget the claim. Raises StateError; the claim is then still on record."""
-        await self._in_thread(self._store.delete, uid)
+        await in_thread(self._store.delete, uid)
         self._claims.pop(uid, None)
-
-    async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
-        future = asyncio.get_running_loop().run_in_executor(None, work, *args)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            raise
 
 
 def _same(one: DeviceRecord, other: DeviceRecord) -> bool:

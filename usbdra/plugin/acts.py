@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carrying out a claim's plan, step by step, and taking every step back.
+
+Owns the order of acts and records: recorded, acted, recorded. The caller holds the claim's lock
+and sets the time limits. A kill between any two steps leaves a record from which the next start
+knows everything that may exist.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import Protocol
+
+from usbdra.errors import IdentityChanged, StateError
+from usbdra.plugin import layout
+from usbdra.plugin.contracts import Attacher, IntentHook, Order
+from usbdra.plugin.records import Records
+from usbdra.plugin.threads import in_thread
+from usbdra.state.claims import (
+    ClaimRecord,
+    ClaimRef,
+    DeviceRecord,
+    Held,
+    Intent,
+    Phase,
+    Route,
+)
+from usbdra.types import ClaimUid
+
+log = logging.getLogger(__name__)
+
+
+class Step(Enum):
+    """The points between two steps, in order; tests and the cluster bed stop the agent there."""
+
+    RECORDED = "prepare.recorded"
+    INTENDED = "prepare.intended"
+    TAKEN = "prepare.taken"
+    HELD = "prepare.held"
+    FILES_WRITTEN = "prepare.files-written"
+    PREPARED = "prepare.prepared"
+    RELEASING = "unprepare.releasing"
+    FILES_REMOVED = "unprepare.files-removed"
+    RELEASED = "unprepare.released"
+    FORGOTTEN = "unprepare.forgotten"
+
+
+StepHook = Callable[[Step, ClaimUid], None]
+
+
+class Files(Protocol):
+    """What of plugin/files.py `ClaimFiles` is used here; all methods block for a moment."""
+
+    def write(self, record: ClaimRecord) -> None:
+        """Make the claim's files say what the record says."""
+
+    def is_written(self, record: ClaimRecord) -> bool:
+        """Whether they already do."""
+        ...
+
+    def remove(self, uid: ClaimUid) -> None:
+        """Remove them; none is success."""
+
+    def claims(self) -> dict[ClaimUid, ClaimRecord | None]:
+        """Claims that have files, with what their specs were made from."""
+        ...
+
+
+class Acts:
+    """The acts on one node. `doing` says for each claim at work what it waits for."""
+
+    def __init__(
+        self, records: Records, attacher: Attacher, files: Files, on_step: StepHook
+    ) -> None:
+        self._records = records
+        self._attacher = attacher
+        self._files = files
+        self._on_step = on_step
+        self.doing: dict[ClaimUid, str] = {}
+
+    async def complete(self, record: ClaimRecord) -> ClaimRecord:
+        """Take every device of a recorded claim that is not held, and write its files.
+
+        Raises the first failure; what was taken until then is on record.
+        """
+        uid = record.ref.uid
+        self._on_step(Step.RECORDED, uid)
+        for device in record.devices:
+            if device.held is None or not device.exclusive:
+                record = await self._take(record, device)
+        record = replace(record, phase=Phase.PREPARED, error="")
+        self.doing[uid] = "writing its files"
+        await in_thread(self._files.write, record)
+        self._on_step(Step.FILES_WRITTEN, uid)
+        await self._records.put(record)
+        self._on_step(Step.PREPARED, uid)
+        return record
+
+    async def forget_lost(self, record: ClaimRecord) -> ClaimRecord:
+        """The record without what is not held any more; remains of it are given back first."""
+        for device in record.devices:
+            if not device.exclusive or device.held is None:
+                continue
+            self.doing[record.ref.uid] = f"looking at {device.name}"
+            if await self._attacher.intact(record.ref, device):
+                continue
+            self.doing[record.ref.uid] = f"giving back what is left of {device.name}"
+            await self._attacher.release(record.ref, device)
+            record = record.with_device(replace(device, held=None, intent=None))
+        return record
+
+    async def intact(self, record: ClaimRecord) -> bool:
+        """Whether everything the claim should hold is held and its files say so."""
+        for device in record.devices:
+            if device.exclusive and not await self._attacher.intact(record.ref, device):
+                return False
+        return await in_thread(self._files.is_written, record)
+
+    async def is_intact(self, ref: ClaimRef, device: DeviceRecord) -> bool:
+        """Whether one device is still held as recorded."""
+        return await self._attacher.intact(ref, device)
+
+    async def give_back(self, record: ClaimRecord) -> None:
+        """Undo a claim in reverse: its files, its devices, its record.
+
+        Goes on after a failure, keeps on record what could not be given back, and raises the
+        first one. Idempotent.
+        """
+        uid = record.ref.uid
+        record = replace(record, phase=Phase.RELEASING)
+        try:
+            await self._records.put(record)
+        except StateError as error:  # a full disk must not keep devices from going back
+            log.warning("giving back %s goes on without a record: %s", record.ref, error)
+        self._on_step(Step.RELEASING, uid)
+        self.doing[uid] = "removing its files"
+        await in_thread(self._files.remove, uid)
+        self._on_step(Step.FILES_REMOVED, uid)
+        failures = []
+        for device in reversed(record.devices):
+            if not device.exclusive:
+                continue
+            self.doing[uid] = f"giving back {device.name}"
+            try:
+                await self._attacher.release(record.ref, device)
+            except Exception as error:
+                failures.append(error)
+            else:
+                record = record.with_device(replace(device, held=None, intent=None))
+            self._on_step(Step.RELEASED, uid)
+        if failures:
+            await self._records.put(replace(record, error=str(failures[0])))
+            raise failures[0]
+        await self._records.drop(uid)
+        self._on_step(Step.FORGOTTEN, uid)
+
+    async def _take(self, record: ClaimRecord, device: DeviceRecord) -> ClaimRecord:
+        uid = record.ref.uid
+        current = record
+
+        async def intent(about: Intent) -> None:
+            nonlocal current
+            current = current.with_device(replace(device, intent=about))
+            await self._records.put(current)
+            self._on_step(Step.INTENDED, uid)
+
+        held = await self._hold(_order(record.ref, device), device.route, intent)
+        self._on_step(Step.TAKEN, uid)
+        current = current.with_device(replace(device, held=held, intent=None))
+        await self._records.put(current)
+        self._on_step(Step.HELD, uid)
+        if held is not None:
+            _check_identity(device, held)
+        return current
+
+    async def _hold(self, order: Order, route: Route, intent: IntentHook) -> Held | None:
+        uid = order.claim.uid
+        if route is Route.VHCI:
+            self.doing[uid] = f"attaching {order.name} of node {order.node}"
+            return await self._attacher.attach_remote(order, intent)
+        if route is Route.DIRECT:
+            self.doing[uid] = f"taking {order.name}"
+            return await self._attacher.take_local(order)
+        self.doing[uid] = f"looking for {order.name}"
+        return await self._attacher.observe(order)
+
+
+def _order(ref: ClaimRef, device: DeviceRecord) -> Order:
+    return Order(
+        claim=ref,
+        name=device.name,
+        node=device.node,
+        hub=device.hub,
+        identity=device.identity,
+        host_drivers=layout.settings(device).host_drivers,
+    )
+
+
+def _check_identity(device: DeviceRecord, held: Held) -> None:
+    wanted, came = device.identity, held.identity
+    if wanted is not None and not wanted.same(came):
+        raise IdentityChanged(
+            f"device {device.name} of node {device.node} should be "
+            f"{wanted.vendor_id}:{wanted.product_id} and is {came.vendor_id}:{came.product_id}"
+        )
