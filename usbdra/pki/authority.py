@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates for hosts without a cluster: make a CA, sign node certificates.
+
+Owns the contents of certificates. Must not touch files (files.py) or sockets. Time comes in as
+an argument.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from usbdra.errors import ConfigError
+from usbdra.types import NODE_URI_PREFIX
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import (
+        EllipticCurvePrivateKey,
+        EllipticCurvePublicKey,
+    )
+
+CA_DAYS = 3650
+NODE_DAYS = 825
+"""The longest life that common TLS libraries accept of a leaf."""
+BACKDATED = timedelta(minutes=5)
+"""Clocks of two hosts may differ by so much on the day of issue."""
+
+_HOST = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+_URI_HOST = NODE_URI_PREFIX.removeprefix("usbdra://").rstrip("/")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key."""
+
+    cert: x509.Certificate
+    key: EllipticCurvePrivateKey
+
+    def cert_pem(self) -> bytes:
+        """The certificate as PEM."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return self.cert.public_bytes(Encoding.PEM)
+
+    def key_pem(self) -> bytes:
+        """The key as PEM, PKCS#8, not encrypted."""
+        from cryptography.hazmat.primitives import serialization
+
+        return self.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+
+def make_authority(common_name: str, now: datetime, days: int = CA_DAYS) -> Pair:
+    """A self-signed EC P-256 CA that signs leaves only.
+
+    Its name constraint permits URI names below `usbdra://node/` and no other URI, so the CA is of
+    no use for identities of other systems.
+    """
+    from cryptography import x509
+
+    key = _new_key()
+    name = _name(common_name)
+    constraints = x509.NameConstraints([x509.UniformResourceIdentifier(_URI_HOST)], None)
+    builder = (
+        _builder(name, name, key.public_key(), now, days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .add_extension(constraints, critical=True)
+    )
+    return Pair(_sign(builder, key), key)
+
+
+def issue_node(
+    authority: Pair, node: str, hosts: Sequence[str], now: datetime, days: int = NODE_DAYS
+) -> Pair:
+    """A certificate for one node, both for serving and for dialling.
+
+    `hosts` are DNS names and addresses it is dialled by, besides its name. It never outlives the
+    CA. Raises ConfigError for a malformed name or an expired CA.
+    """
+    key = _new_key()
+    return Pair(sign_node(authority, node, hosts, key.public_key(), now, days), key)
+
+
+def sign_node(
+    authority: Pair,
+    node: str,
+    hosts: Sequence[str],
+    public_key: object,
+    now: datetime,
+    days: int,
+) -> x509.Certificate:
+    """As issue_node, for a key that somebody else keeps (a certificate request)."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    if not _HOST.fullmatch(node):
+        raise ConfigError(f"{node!r} is not a node name: lower-case letters, digits, - and .")
+    if not isinstance(public_key, ec.EllipticCurvePublicKey):
+        raise ConfigError(f"the key of node {node} is not an EC key")
+    left = (authority.cert.not_valid_after_utc - now).days
+    if left < 1:
+        raise ConfigError("the CA has expired; make a new one")
+    names = [x509.UniformResourceIdentifier(NODE_URI_PREFIX + node), *_host_names((node, *hosts))]
+    usages = x509.ExtendedKeyUsage(
+        [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    )
+    issuer_key = authority.key.public_key()
+    builder = (
+        _builder(_name(node), authority.cert.subject, public_key, now, min(days, left))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=False), critical=True)
+        .add_extension(usages, critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False
+        )
+    )
+    return _sign(builder, authority.key)
+
+
+def _host_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
+    from cryptography import x509
+
+    names: list[x509.GeneralName] = []
+    for host in dict.fromkeys(host.lower().rstrip(".") for host in hosts):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            if not _HOST.fullmatch(host):
+                raise ConfigError(f"{host!r} is neither a host name nor an address") from None
+            names.append(x509.DNSName(host))
+    return names
+
+
+def _new_key() -> EllipticCurvePrivateKey:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _name(common_name: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    # X.520 allows 64 characters; the whole name is in the SAN, which is what counts.
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:64])])
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: EllipticCurvePublicKey,
+    now: datetime,
+    days: int,
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    if days < 1:
+        raise ConfigError(f"a certificate cannot be valid for {days} days")
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _sign(builder: x509.CertificateBuilder, key: EllipticCurvePrivateKey) -> x509.Certificate:
+    from cryptography.hazmat.primitives import hashes
+
+    return builder.sign(key, hashes.SHA256())
