@@ -112,16 +112,16 @@ class Acts:
             record = record.with_device(replace(device, held=None, intent=None))
         return record
 
+    async def lost(self, record: ClaimRecord) -> tuple[tuple[str, int], ...]:
+        """Keys of the devices that the claim should hold and does not."""
+        claimed = [device for device in record.devices if device.exclusive]
+        return tuple([d.key for d in claimed if not await self._attacher.intact(record.ref, d)])
+
     async def intact(self, record: ClaimRecord) -> bool:
         """Whether everything the claim should hold is held and its files say so."""
-        for device in record.devices:
-            if device.exclusive and not await self._attacher.intact(record.ref, device):
-                return False
+        if await self.lost(record):
+            return False
         return await in_thread(self._files.is_written, record)
-
-    async def is_intact(self, ref: ClaimRef, device: DeviceRecord) -> bool:
-        """Whether one device is still held as recorded."""
-        return await self._attacher.intact(ref, device)
 
     async def give_back(self, record: ClaimRecord) -> None:
         """Undo a claim in reverse: its files, its devices, its record.

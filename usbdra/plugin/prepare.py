@@ -275,11 +275,8 @@ class Preparer:
 
     async def _look_closer(self, record: ClaimRecord) -> list[Lost]:
         """The rows agree; whether the devices do, the attacher says, and takes them as held."""
-        lost = []
-        for device in record.devices:
-            if device.exclusive and not await self._acts.is_intact(record.ref, device):
-                lost.append(device.key)
-        return [Lost(record.ref.uid, tuple(lost))] if lost else []
+        lost = await self._acts.lost(record)
+        return [Lost(record.ref.uid, lost)] if lost else []
 
     def _clean_later(self, uid: ClaimUid) -> None:
         if uid not in self._cleaning:
