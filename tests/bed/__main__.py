@@ -6,10 +6,10 @@ Owns the command line for developers. A bed started here lives until `down`.
 
 import argparse
 import sys
-from pathlib import Path
 
-from tests.bed.bed import adopt, detached_beds, remove_detached
+from tests.bed.bed import Bed, adopt
 from tests.bed.errors import BedError, CommandTimeout
+from tests.bed.instance import detached_beds, remove
 from tests.bed.kernel_bed import KernelBed
 from tests.bed.progress import say
 
@@ -35,32 +35,37 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _current() -> Path:
+def _current(node: str) -> Bed:
+    """The running bed. Raises BedError when there is none, or it has no such node."""
     found = detached_beds()
     if not found:
         raise BedError("no bed is running; start one with: python -m tests.bed up")
-    return found[0]
+    bed = adopt(found[0])
+    if node not in bed.nodes:
+        bed.down()
+        raise BedError(f"no node {node}; there are {', '.join(bed.nodes)}")
+    return bed
 
 
 def _run(node_name: str, command: str, timeout: float) -> int:
-    node = adopt(_current(), node_name)
+    bed = _current(node_name)
     try:
-        result = node.run(command, timeout=timeout, check=False)
+        result = bed[node_name].run(command, timeout=timeout, check=False)
     finally:
-        node.close()
+        bed.down()
     sys.stdout.write(result.out)
     sys.stderr.write(result.err)
     return result.rc
 
 
 def _shell(node_name: str) -> int:
-    node = adopt(_current(), node_name)
+    bed = _current(node_name)
     try:
         while True:
             try:
                 line = input(f"{node_name}# ")
                 if line.strip():
-                    result = node.run(line, timeout=600, check=False)
+                    result = bed[node_name].run(line, timeout=600, check=False)
                     print(result.out + result.err, end="")
             except CommandTimeout as e:
                 print(e)
@@ -68,7 +73,7 @@ def _shell(node_name: str) -> int:
         print()
         return 0
     finally:
-        node.close()
+        bed.down()
 
 
 def _up(a: str, b: str, *, bare: bool) -> int:
@@ -96,7 +101,7 @@ def main(argv: list[str]) -> int:
                     print(folder, *(p.parent.name for p in sorted(folder.glob("*/qemu.pid"))))
             case "down":
                 for folder in detached_beds():
-                    remove_detached(folder)
+                    remove(folder)
                     say(f"{folder.name} is gone")
     except BedError as e:
         print(f"error: {e}", file=sys.stderr)

@@ -5,12 +5,9 @@ Owns the life of a bed: instance folder, network, machines, and the sweep of bed
 was killed. Must not contain tests.
 """
 
-import fcntl
 import json
 import os
 import secrets
-import shutil
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,19 +16,16 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.bed.accel import accelerator
-from tests.bed.errors import BedError
 from tests.bed.host import need_root
 from tests.bed.initrd import initrd
+from tests.bed.instance import INSTANCES, PREFIX, hold, remove, sweep
 from tests.bed.kernels import stock_kernel
 from tests.bed.net import Network, address4, address6
 from tests.bed.node import Node
-from tests.bed.progress import say, step
+from tests.bed.progress import step
 from tests.bed.rootfs import RootSpec, node_image
 from tests.bed.vm import Drive, Machine, Vm
 
-# short, on a disk: Unix socket paths end at 108 bytes, and overlays grow
-INSTANCES = Path("/var/tmp")
-PREFIX = "usbdra-bed-"
 DEFAULT_MODULES = ("usbip-core", "usbip-host", "vhci-hcd", "tls", "dummy_hcd", "libcomposite")
 # drivers of emulated parts that no test uses; their probing is a third of the boot
 UNUSED = "kvm_amd,kvm_intel,psmouse,iTCO_wdt,i2c_i801,lpc_ich,ahci,powernow_k8,acpi_cpufreq"
@@ -88,7 +82,7 @@ class Bed:
         name = PREFIX + secrets.token_hex(3)
         self.folder = INSTANCES / name
         self.folder.mkdir()
-        self._lock = _lock(self.folder)
+        self._lock = hold(self.folder)
         self.network = Network(name)
         try:
             with step(f"booting {', '.join(f'{s.name} ({s.kernel})' for s in self.specs)}"):
@@ -160,7 +154,7 @@ class Bed:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-            _remove(self.folder)
+            remove(self.folder)
 
     def save_logs(self, target: Path) -> None:
         """Copy console logs where they outlive the bed."""
@@ -175,75 +169,18 @@ class Bed:
         (self.folder / "bed.json").write_text(json.dumps(nodes))
 
 
-def _lock(folder: Path) -> int:
-    """Descriptor that holds the instance; a detached machine inherits it."""
-    fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
+def adopt(folder: Path) -> Bed:
+    """A bed that `up` left running; `down` of it only lets go.
 
-
-def _held(folder: Path) -> bool:
-    fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
-def _remove(folder: Path) -> None:
-    """End what is left of an instance: machines, network, files."""
-    for pidfile in folder.glob("*/qemu.pid"):
-        pid = int(pidfile.read_text())
-        try:
-            # a pid may belong to another program by now
-            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    Network(folder.name).down()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def sweep() -> None:
-    """Remove beds whose owner was killed before it could."""
-    for folder in INSTANCES.glob(PREFIX + "*"):
-        if folder.is_dir() and not _held(folder):
-            say(f"removing {folder.name}, left by a killed run")
-            _remove(folder)
-
-
-def detached_beds() -> list[Path]:
-    """Instance folders of beds started by `up` and still running."""
-    return [f.parent for f in INSTANCES.glob(f"{PREFIX}*/bed.json") if _held(f.parent)]
-
-
-def remove_detached(folder: Path) -> None:
-    """End a bed started by `up`."""
-    _remove(folder)
-
-
-class _AdoptedVm(Vm):
-    """A machine that another process started."""
-
-    def __init__(self, name: str, folder: Path, network: Network) -> None:
-        nothing = Path()
-        machine = Machine(name, folder, nothing, nothing, "", nothing, [], "")
-        super().__init__(machine, network)
-
-
-def adopt(folder: Path, name: str) -> Node:
-    """A node of a detached bed, for one command or a shell.
-
-    Raises BedError when the bed has no such node.
+    It has no specs: its machines cannot be powered on again from here.
     """
     known: dict[str, Any] = json.loads((folder / "bed.json").read_text())
-    if name not in known:
-        raise BedError(f"no node {name}; there are {', '.join(known)}")
-    facts = known[name]
-    vm = _AdoptedVm(name, folder / name, Network(folder.name))
-    node = Node(vm, facts["release"], facts["ip"], facts["ip6"])
-    node.adopt()
-    return node
+    bed = Bed([])
+    bed.folder, bed.network = folder, Network(folder.name)
+    for name, facts in known.items():
+        nothing = Path()
+        machine = Machine(name, folder / name, nothing, nothing, "", nothing, [], "")
+        node = Node(Vm(machine, bed.network), facts["release"], facts["ip"], facts["ip6"])
+        node.adopt()
+        bed.nodes[name] = node
+    return bed

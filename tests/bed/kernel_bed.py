@@ -40,10 +40,11 @@ class KernelBed(Bed):
         """The second node."""
         return self["b"]
 
-    def tidy(self) -> None:
-        """Nothing attached, nothing bound, no gadget, no cut: how every test finds the nodes."""
-        for name, node in self.nodes.items():
-            self.restore(name)
-            node.call("usb.detach_all")
-            node.call("usb.release_all")
-            node.call("gadget.remove_all")
+
+def tidy(bed: Bed) -> None:
+    """Nothing attached, nothing bound, no gadget, no cut: how every test finds the nodes."""
+    for name, node in bed.nodes.items():
+        bed.restore(name)
+        node.call("usb.detach_all")
+        node.call("usb.release_all")
+        node.call("gadget.remove_all")

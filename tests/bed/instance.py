@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Instances of beds on this machine: their folders, who holds them, and what is left behind.
+
+A held lock file tells a live bed from one whose owner was killed; a detached machine inherits
+the lock. Must not know how a bed is made.
+"""
+
+import fcntl
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from tests.bed.net import Network
+from tests.bed.progress import say
+
+# short, on a disk: Unix socket paths end at 108 bytes, and overlays grow
+INSTANCES = Path("/var/tmp")
+PREFIX = "usbdra-bed-"
+
+
+def hold(folder: Path) -> int:
+    """Descriptor that holds the instance; a detached machine inherits it."""
+    fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def _held(folder: Path) -> bool:
+    fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def remove(folder: Path) -> None:
+    """End what is left of an instance: machines, network, files."""
+    for pidfile in folder.glob("*/qemu.pid"):
+        pid = int(pidfile.read_text())
+        try:
+            # a pid may belong to another program by now
+            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    Network(folder.name).down()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove beds whose owner was killed before it could."""
+    for folder in INSTANCES.glob(PREFIX + "*"):
+        if folder.is_dir() and not _held(folder):
+            say(f"removing {folder.name}, left by a killed run")
+            remove(folder)
+
+
+def detached_beds() -> list[Path]:
+    """Instance folders of beds started by `up` and still running."""
+    return [f.parent for f in INSTANCES.glob(f"{PREFIX}*/bed.json") if _held(f.parent)]
