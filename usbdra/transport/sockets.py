@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +98,8 @@ async def connect(host: str, port: int, timeouts: LinkTimeouts) -> socket.socket
         except TimeoutError:
             failures.append(f"{address[0]}: no answer within {share:.1f} s")
         except OSError as exc:
-            failures.append(f"{address[0]}: {exc.strerror or exc}")
+            # asyncio puts the address where the system's word for the error was.
+            failures.append(f"{address[0]}: {os.strerror(exc.errno or 0)}")
     raise Unreachable(f"cannot connect to {host} port {port}: {'; '.join(failures)}")
 
 
