@@ -2,7 +2,7 @@
 """Reads the bytes of a sysfs `descriptors` file: device descriptor, then every configuration.
 
 Owns one pass over untrusted bytes. Must not do I/O and must not fail: a device whose
-descriptors are cut or nonsense is still a device, so the summary says how far it could read.
+descriptors are cut or nonsense is still a device, so the walk ends where the sense does.
 Layout: USB 2.0 section 9.6; kernel side: drivers/usb/core/sysfs.c `descriptors_read`.
 """
 
@@ -25,20 +25,17 @@ class DescriptorSummary:
     `serial_index` is iSerialNumber: not 0 means that the device says it has a serial.
     `isochronous` looks at every alternate setting of every configuration. `interfaces` has
     (number, class, subclass, protocol) of the first configuration's alternate settings 0.
-    `whole` is False when the bytes end early or make no sense.
     """
 
     serial_index: int = 0
-    configurations: int = 0
     isochronous: bool = False
     interfaces: tuple[tuple[int, int, int, int], ...] = ()
-    whole: bool = False
 
 
 def parse(data: bytes | bytearray | memoryview) -> DescriptorSummary:
     """Summarise `data`; at most `MAX_BYTES` of it are looked at."""
     view = memoryview(data)[:MAX_BYTES]
-    serial_index = declared = found = 0
+    serial_index = configurations = 0
     interfaces: list[tuple[int, int, int, int]] = []
     isochronous = False
     position = 0
@@ -49,10 +46,10 @@ def parse(data: bytes | bytearray | memoryview) -> DescriptorSummary:
         if length < max(2, _LEAST_LENGTH.get(kind, 2)) or position + length > end:
             break
         if kind == _DEVICE:
-            serial_index, declared = view[position + 16], view[position + 17]
+            serial_index = view[position + 16]
         elif kind == _CONFIGURATION:
-            found += 1
-        elif kind == _INTERFACE and found == 1 and view[position + 3] == 0:
+            configurations += 1
+        elif kind == _INTERFACE and configurations == 1 and view[position + 3] == 0:
             number, (code, subclass, protocol) = (
                 view[position + 2],
                 view[position + 5 : position + 8],
@@ -63,8 +60,6 @@ def parse(data: bytes | bytearray | memoryview) -> DescriptorSummary:
         position += length
     return DescriptorSummary(
         serial_index=serial_index,
-        configurations=declared,
         isochronous=isochronous,
         interfaces=tuple(interfaces),
-        whole=position == end and declared > 0 and found == declared,
     )

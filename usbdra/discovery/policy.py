@@ -114,7 +114,8 @@ class Policy:
         forward = config.get("forwardLowSpeed", False)
         if not isinstance(forward, bool):
             raise ConfigError(f"policy.forwardLowSpeed must be true or false, not {forward!r}")
-        rules = config.get("rules") or []
+        rules = config.get("rules")
+        rules = [] if rules is None else rules
         if not isinstance(rules, list):
             raise ConfigError("policy.rules must be a list")
         return cls(
