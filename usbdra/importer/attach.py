@@ -20,7 +20,7 @@ from usbdra.importer.children import Settled, SettleLimits, settle
 from usbdra.transport.ending import LinkEnd
 from usbdra.types import Attachment, PortId, RemoteDevice
 from usbdra.usbip.extension import clean_text
-from usbdra.vhci.driver import Placed, VhciDriver
+from usbdra.vhci.driver import BeforeWrite, Placed, VhciDriver
 from usbdra.vhci.waiting import EventSource, Waiter
 
 _log = logging.getLogger(__name__)
@@ -62,12 +62,13 @@ class Attacher:
         reserved: Collection[PortId] = (),
         timings: tuple[tuple[str, float], ...] = (),
         progress: Progress | None = None,
+        before: BeforeWrite | None = None,
     ) -> Attachment:
         """Give the connection to vhci and wait until the device and its children are usable.
 
         Keeps sock: it is closed in every case, the kernel has its own reference. `timings` are
-        the phases before this one and open the result's. On failure the port is free again and
-        the exporter sees the connection end. Raises NoFreePort, KernelUnsupported, Refused,
+        the phases before this one and open the result's; `before` as for VhciDriver.attach. On
+        failure the port is free again and the exporter sees the connection end. Raises NoFreePort, KernelUnsupported, Refused,
         AttachFailed, IdentityChanged.
         """
         phases = list(timings)
@@ -88,7 +89,11 @@ class Attacher:
                 placed: Placed | None = None
                 try:
                     placed = await self._driver.attach(
-                        sock.fileno(), remote.devid, remote.speed_code, reserved=reserved
+                        sock.fileno(),
+                        remote.devid,
+                        remote.speed_code,
+                        reserved=reserved,
+                        before=before,
                     )
                     done("attach")
                     settled = await self._usable(placed, remote, waiter, end, done)

@@ -127,6 +127,12 @@ async def settle(
     return Settled(device, children, tuple(one.text for one in pending))
 
 
+def nodes_of(root: Path, syspath: str) -> tuple[ChildNode, ...]:
+    """The nodes that drivers have made for the device at `syspath` (as UsbDevice has it) by now."""
+    path = root / syspath.lstrip("/")
+    return tuple(sorted(_nodes(path), key=lambda child: child.path))
+
+
 def _look(root: Path, devpath: str, seen: _Seen, *, ignore_driverless: bool) -> Settled | None:
     """The device, unless something is still to be waited for."""
     device, children, pending = _state(root, devpath, seen)
@@ -143,7 +149,7 @@ def _state(
     device = read_device(root, f"/sys{devpath}")
     if device is None:
         raise AttachFailed("the device went away before it was usable")
-    children = tuple(sorted(_nodes(path), key=lambda child: child.path))
+    children = nodes_of(root, f"/sys{devpath}")
     pending = []
     missing = _announced_interfaces(path) - len({i.number for i in device.interfaces})
     if device.configuration is None:

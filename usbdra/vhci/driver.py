@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +28,9 @@ _CODES = RowCodes(kernel.HUB_HIGH, kernel.HUB_SUPER, kernel.SOCKFD_NONE)
 # The port was taken between our look and our write: EBUSY since "usbip: vhci_hcd: return EBUSY",
 # EINVAL before. EAGAIN: this controller is not ready (vhci_sysfs.c `attach_store`).
 _TRY_NEXT = (errno.EBUSY, errno.EAGAIN)
+
+
+BeforeWrite = Callable[[PortId], Awaitable[None]]
 
 
 class VhciNative(Protocol):
@@ -105,10 +108,13 @@ class VhciDriver:
         *,
         busy_retry: int = 16,
         reserved: Collection[PortId] = (),
+        before: BeforeWrite | None = None,
     ) -> Placed:
         """Give the connected socket to a free port of the right hub. Borrows sockfd.
 
-        A port that someone takes meanwhile costs one of `busy_retry` further tries. The device
+        A port that someone takes meanwhile costs one of `busy_retry` further tries. `before` is
+        awaited with the port right before each write: what it records is true should we be
+        killed at the write. The device
         has not enumerated yet when this returns; `enumerated` waits for that. Raises NoFreePort,
         Refused (speed without a hub), KernelUnsupported, AttachFailed.
         """
@@ -119,6 +125,8 @@ class VhciDriver:
                 ports = self._ports()
                 port = choose_port(ports, hub, avoid=tried, stuck=self._stuck, node=self._node)
                 placed = self._placed(ports, port, hub, speed_code)
+                if before is not None:
+                    await before(port.port)
                 used_code = self._write(port, sockfd, devid, speed_code)
                 if used_code is not None:
                     self._prove(port)

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes devices for claims and gives them back: the plugin's Attacher on the real parts.
+
+Owns which local devices are held by claims of this node. Joins the dialler, the vhci ports, the
+node's snapshot and the exporter's leases; decides nothing about claims and writes no record.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from usbdra.discovery.snapshot import Snapshot
+from usbdra.discovery.tree import read_device
+from usbdra.errors import DeviceBusy, HostInUse, IdentityChanged, NotFound, Refused
+from usbdra.importer.attach import Attacher as PortAttacher
+from usbdra.importer.children import nodes_of
+from usbdra.importer.drivers import unbind_interfaces
+from usbdra.plugin.contracts import IntentHook, Order
+from usbdra.state.claims import (
+    ClaimRef,
+    DeviceNode,
+    DeviceRecord,
+    Held,
+    Identity,
+    Intent,
+    Route,
+)
+from usbdra.types import (
+    Attachment,
+    BusId,
+    DeviceName,
+    Offer,
+    PortId,
+    PortState,
+    RemoteDevice,
+    UsbDevice,
+)
+from usbdra.vhci.driver import VhciDriver
+from usbdra.vhci.table import find
+from usbdra.vhci.waiting import EventSource, Waiter
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A granted connection: the socket's next byte belongs to the kernel."""
+
+    sock: socket.socket
+    device: RemoteDevice
+    timings: tuple[tuple[str, float], ...]
+
+
+Connect = Callable[[Order], Awaitable[Connection]]
+"""Dials the exporter of an order and gets its grant. Raises UsbdraError."""
+
+
+class Leases(Protocol):
+    """What the exporter of this node has given away (exporter/local.py)."""
+
+    def holder(self, busid: BusId) -> str | None:
+        """Who has the device over the network, in words; None when nobody."""
+        ...
+
+
+class NodeDevices:
+    """See contracts.Attacher. `detach_timeout` is in seconds."""
+
+    def __init__(
+        self,
+        *,
+        connect: Connect,
+        attacher: PortAttacher,
+        vhci: VhciDriver,
+        events: EventSource,
+        snapshot: Callable[[], Snapshot],
+        leases: Leases,
+        root: Path = Path("/"),
+        detach_timeout: float = 10.0,
+    ) -> None:
+        self._connect = connect
+        self._attacher = attacher
+        self._vhci = vhci
+        self._events = events
+        self._snapshot = snapshot
+        self._leases = leases
+        self._root = root
+        self._detach_timeout = detach_timeout
+        self._local: dict[DeviceName, ClaimRef] = {}
+
+    def holder(self, name: DeviceName) -> ClaimRef | None:
+        """The claim of this node that holds one of its own devices."""
+        return self._local.get(name)
+
+    async def attach_remote(self, order: Order, intent: IntentHook) -> Held:
+        """Bring a device of another node to a port here; returns when it is usable."""
+        connection = await self._connect(order)
+        try:
+            _same_or_raise(order, _identity_of(connection.device))
+        except BaseException:
+            connection.sock.close()
+            raise
+
+        async def before(port: PortId) -> None:
+            await intent(Intent(port, connection.device.devid))
+
+        attachment = await self._attacher.attach(
+            connection.sock,
+            connection.device,
+            timings=connection.timings,
+            before=before,
+        )
+        held = self._held(attachment)
+        return held if order.host_drivers else self._without_drivers(held)
+
+    async def take_local(self, order: Order) -> Held:
+        """Hold a device plugged into this node, so that nobody exports it meanwhile."""
+        offer = self._offer(order.name)
+        holder = self._local.get(order.name)
+        if holder is not None and holder.uid != order.claim.uid:
+            raise DeviceBusy(order.name, str(holder))
+        abroad = self._leases.holder(offer.device.busid)
+        if abroad is not None:
+            raise DeviceBusy(order.name, abroad)
+        if not offer.usable:
+            raise Refused(f"device {order.name} is not offered: {offer.reason}")
+        _same_or_raise(order, _identity(offer.device))
+        held = self._held_locally(offer.device)
+        self._local[order.name] = order.claim
+        return held if order.host_drivers else self._without_drivers(held)
+
+    async def observe(self, order: Order) -> Held | None:
+        """Where the device is now on this node; None when it is elsewhere."""
+        try:
+            return self._held_locally(self._offer(order.name).device)
+        except NotFound:
+            return None
+
+    async def intact(self, claim: ClaimRef, device: DeviceRecord) -> bool:
+        """Whether what the record says is held is still there, the same, under the same numbers."""
+        held = device.held
+        if held is None:
+            return False
+        if device.route is Route.VHCI and not self._port_is_ours(held.port, held.devid):
+            return False
+        found = self._at(held.busid)
+        if found is None or not _identity(found).same(held.identity):
+            return False
+        if device.route is Route.DIRECT:
+            if self._local.get(device.name, claim).uid != claim.uid:
+                return False
+            self._local[device.name] = claim
+        return (found.busnum, found.devnum) == (held.busnum, held.devnum)
+
+    async def release(self, claim: ClaimRef, device: DeviceRecord) -> None:
+        """Give back what the record proves to be ours; nothing there is success."""
+        if device.route is Route.DIRECT:
+            holder = self._local.get(device.name)
+            if holder is not None and holder.uid == claim.uid:
+                del self._local[device.name]
+            return
+        if device.route is Route.OBSERVE:
+            return
+        proof = device.held.identity if device.held else device.identity
+        for port, devid in _ports_of(device):
+            if self._port_is_ours(port, devid) and self._same_device_on(port, proof):
+                async with Waiter(self._events) as waiter:
+                    await self._vhci.detach(port, waiter, timeout=self._detach_timeout)
+
+    def _same_device_on(self, port: PortId, identity: Identity | None) -> bool:
+        """False only when the device on the port proves to be another one."""
+        placed = self._vhci.place(port)
+        found = self._at(placed.busid) if placed else None
+        return found is None or identity is None or _identity(found).same(identity)
+
+    def _port_is_ours(self, port: PortId | None, devid: int | None) -> bool:
+        """A used port whose row shows the exporter's numbers that we recorded before the write.
+
+        A row that is still attaching shows no numbers yet (vhci_sysfs.c `port_show_vhci`); the
+        intent, written under the lock that all our processes share, is the proof then.
+        """
+        if port is None or devid is None:
+            return False
+        row = find(self._vhci.table().ports, port)
+        return row.state is not PortState.FREE and row.devid in (devid, 0)
+
+    def _offer(self, name: DeviceName) -> Offer:
+        for offer in self._snapshot().offers:
+            if offer.name == name:
+                return offer
+        raise NotFound(f"device {name} is not plugged into this node any more")
+
+    def _at(self, busid: BusId) -> UsbDevice | None:
+        link = self._root / "sys/bus/usb/devices" / busid
+        real = os.path.relpath(os.path.realpath(link), os.path.realpath(self._root))
+        return read_device(self._root, f"/{real}")
+
+    def _held(self, attachment: Attachment) -> Held:
+        device = self._at(attachment.busid)
+        if device is None or device.major is None or device.minor is None:
+            raise NotFound(f"device {attachment.busid} went away as soon as it was attached")
+        return Held(
+            busid=device.busid,
+            busnum=device.busnum,
+            devnum=device.devnum,
+            node=DeviceNode(device.node_path, device.major, device.minor),
+            identity=_identity(device),
+            children=attachment.children,
+            port=attachment.port,
+            devid=attachment.remote.devid,
+        )
+
+    def _without_drivers(self, held: Held) -> Held:
+        """The same device with this host's interface drivers off it (`driver: none`)."""
+        device = self._at(held.busid)
+        if device is not None:
+            unbind_interfaces(self._root, device)
+        return replace(held, children=())
+
+    def _held_locally(self, device: UsbDevice) -> Held:
+        if device.major is None or device.minor is None:
+            raise HostInUse(device.busid, "the kernel, which has made no device node for it")
+        return Held(
+            busid=device.busid,
+            busnum=device.busnum,
+            devnum=device.devnum,
+            node=DeviceNode(device.node_path, device.major, device.minor),
+            identity=_identity(device),
+            children=nodes_of(self._root, device.syspath),
+        )
+
+
+def _ports_of(device: DeviceRecord) -> set[tuple[PortId, int]]:
+    """(port, devid) pairs that the record proves to be this claim's."""
+    pairs = set()
+    if device.held is not None and device.held.port is not None and device.held.devid is not None:
+        pairs.add((device.held.port, device.held.devid))
+    if device.intent is not None:
+        pairs.add((device.intent.port, device.intent.devid))
+    return pairs
+
+
+def _identity(device: UsbDevice) -> Identity:
+    return Identity(device.vendor_id, device.product_id, device.serial)
+
+
+def _identity_of(remote: RemoteDevice) -> Identity:
+    return Identity(remote.vendor_id, remote.product_id, remote.serial)
+
+
+def _same_or_raise(order: Order, found: Identity) -> None:
+    if order.identity is not None and not order.identity.same(found):
+        wanted = f"{order.identity.vendor_id}:{order.identity.product_id}"
+        raise IdentityChanged(
+            f"device {order.name} of node {order.node} should be {wanted} and is now "
+            f"{found.vendor_id}:{found.product_id}"
+        )
