@@ -217,3 +217,10 @@ class OutOfTime(UsbdraError):
     """A claim was not ready in the time the kubelet gives; the text says what it waited for."""
 
     reason = "Timeout"
+
+
+class NotPermitted(UsbdraError):
+    """The system does not let this user do it; the text names the file and the remedy."""
+
+    reason = "NotPermitted"
+    exit_code = 11

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `usbdra doctor` looks at: each check reads, none changes anything.
+
+Owns the checks, their texts and remedies (reasons as in R68 of the field reports: missing, not
+loaded, forbidden). Kernel facts are read below `root`; the TLS probe and the certificates are of
+this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from usbdra.errors import UsbdraError
+from usbdra.types import Hub
+
+if TYPE_CHECKING:
+    from usbdra.config import Settings
+
+
+class Level(Enum):
+    """How bad it is: `fail` stops the job that the check names."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result: what was looked at, what was seen, and what to do about it."""
+
+    check: str
+    level: Level
+    seen: str
+    remedy: str = ""
+
+
+MODULES = {
+    "usbip_core": "import and export",
+    "usbip_host": "export",
+    "vhci_hcd": "import",
+    "tls": "encrypted links",
+}
+DIAG_MODULES = ("inet_diag", "tcp_diag")
+_EPOCH_FLOOR = 1_735_689_600  # 2025-01-01: a clock before this project is wrong
+_EXPIRY_WARNING_DAYS = 14
+
+
+def run(settings: Settings, *, rooted: bool) -> Iterator[Finding]:
+    """All findings in a fixed order; a check that breaks is a finding, not an end.
+
+    `rooted`: another tree is looked at, so what only this machine can answer is left out.
+    """
+    root = settings.root
+    checks: list[Callable[[], Iterator[Finding]]] = [
+        lambda: modules(root),
+        lambda: diag_modules(root),
+        lambda: import_layout(settings),
+        lambda: export_table(root),
+    ]
+    if not rooted:
+        checks += [permissions, kernel_tls, clock, lambda: certificates(settings)]
+    for check in checks:
+        try:
+            yield from check()
+        except (UsbdraError, OSError) as error:
+            yield Finding("doctor", Level.FAIL, str(error))
+
+
+def modules(root: Path) -> Iterator[Finding]:
+    """Each module: loaded, built in, loadable, forbidden or missing."""
+    for name, job in MODULES.items():
+        state = module_state(root, name)
+        check = f"module {name}"
+        if state in ("loaded", "built in"):
+            yield Finding(check, Level.OK, state)
+        elif state == "loadable":
+            remedy = f"run: modprobe {name}"
+            why = loading_forbidden(root)
+            if why:
+                remedy = why
+            yield Finding(check, Level.FAIL, f"not loaded; {job} is off", remedy)
+        else:
+            release = kernel_release(root)
+            yield Finding(
+                check,
+                Level.FAIL,
+                f"kernel {release} has no such module; {job} is off",
+                "install the kernel's extra modules (Ubuntu: linux-modules-extra-"
+                f"{release}), or a kernel built with it",
+            )
+
+
+def module_state(root: Path, name: str) -> str:
+    """`loaded`, `built in`, `loadable` or `missing`. Names are as in /sys/module."""
+    if (root / "sys/module" / name).is_dir():
+        return "loaded"
+    folder = root / "lib/modules" / kernel_release(root)
+    for file, state in (("modules.builtin", "built in"), ("modules.dep", "loadable")):
+        if name in _module_names(folder / file):
+            return state
+    return "missing"
+
+
+def loading_forbidden(root: Path) -> str:
+    """Why the kernel would refuse to load any module; empty when it would not."""
+    if _read(root / "proc/sys/kernel/modules_disabled") == "1":
+        return "module loading is switched off until the next boot (kernel.modules_disabled)"
+    lockdown = _read(root / "sys/kernel/security/lockdown")
+    if "[integrity]" in lockdown or "[confidentiality]" in lockdown:
+        return "the kernel is locked down (secure boot): only signed modules load; run modprobe"
+    return ""
+
+
+def kernel_release(root: Path) -> str:
+    """The release of the kernel that `root` tells of."""
+    return _read(root / "proc/sys/kernel/osrelease") or os.uname().release
+
+
+def diag_modules(root: Path) -> Iterator[Finding]:
+    """What link supervision reads sockets through."""
+    missing = [m for m in DIAG_MODULES if module_state(root, m) not in ("loaded", "built in")]
+    if missing:
+        yield Finding(
+            "socket diagnosis",
+            Level.WARN,
+            f"not loaded: {', '.join(missing)}; links are watched less closely",
+            f"run: modprobe {' '.join(missing)}",
+        )
+    else:
+        yield Finding("socket diagnosis", Level.OK, "there")
+
+
+def import_layout(settings: Settings) -> Iterator[Finding]:
+    """vhci's ports as the rows tell them."""
+    from usbdra.cli import parts
+
+    try:
+        table = parts.vhci(settings).table()
+    except UsbdraError as error:
+        yield Finding("vhci ports", Level.FAIL, str(error), "see module vhci_hcd")
+        return
+    controllers = len({port.controller for port in table.ports})
+    counts = ", ".join(f"{table.hubs[h].total} {h.value}-speed" for h in Hub if h in table.hubs)
+    if not table.ports:
+        text = "vhci_hcd is loaded and shows no port; its controllers are not ready"
+        yield Finding(
+            "vhci ports", Level.FAIL, text, "run: modprobe -r vhci_hcd && modprobe vhci_hcd"
+        )
+        return
+    yield Finding("vhci ports", Level.OK, f"{counts} on {controllers} controllers")
+    broken = sum(count.broken for count in table.hubs.values())
+    if broken:
+        yield Finding("vhci ports", Level.WARN, f"{broken} are in error and not used")
+
+
+def export_table(root: Path) -> Iterator[Finding]:
+    """usbip-host's table of bus ids, which has 16 entries."""
+    text = _read(root / "sys/bus/usb/drivers/usbip-host/match_busid")
+    if not (root / "sys/bus/usb/drivers/usbip-host").is_dir():
+        yield Finding("usbip-host", Level.FAIL, "the driver is not there", "see module usbip_host")
+        return
+    entries = text.split()
+    level = Level.OK if len(entries) < 14 else Level.WARN
+    remedy = "" if level is Level.OK else "release devices, or reload usbip-host when none is used"
+    yield Finding("usbip-host", level, f"{len(entries)} of 16 bus ids in its table", remedy)
+
+
+def permissions() -> Iterator[Finding]:
+    """Whether this user may attach and bind."""
+    paths = (
+        "/sys/devices/platform/vhci_hcd.0/attach",
+        "/sys/bus/usb/drivers/usbip-host/match_busid",
+    )
+    denied = [p for p in paths if os.path.exists(p) and not os.access(p, os.W_OK)]
+    if os.geteuid() != 0 or denied:
+        text = f"no write access to {denied[0]}" if denied else f"running as uid {os.geteuid()}"
+        yield Finding("permissions", Level.FAIL, text, "run as root, in a privileged container")
+    else:
+        yield Finding("permissions", Level.OK, "root")
+
+
+def kernel_tls() -> Iterator[Finding]:
+    """Asks the kernel for TLS on a loopback connection: the only answer that counts."""
+    from usbdra._native import ktls
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        peer, _ = server.accept()
+        with peer:
+            try:
+                ktls.attach_ulp(client.fileno())
+            except OSError as error:
+                text = f"the kernel refuses TLS on a socket: {error.strerror or error}"
+                yield Finding("kernel TLS", Level.FAIL, text, "run: modprobe tls")
+                return
+    yield Finding("kernel TLS", Level.OK, "works on a loopback connection")
+
+
+def clock(now: float | None = None) -> Iterator[Finding]:
+    """Certificates are checked against this clock."""
+    now = time.time() if now is None else now
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    if now < _EPOCH_FLOOR:
+        remedy = "set the clock; certificates are not valid yet by it"
+        yield Finding("clock", Level.FAIL, text, remedy)
+    else:
+        yield Finding("clock", Level.OK, text)
+
+
+def certificates(settings: Settings, now: float | None = None) -> Iterator[Finding]:
+    """This node's certificate: there, valid now, and for how long."""
+    from datetime import UTC, datetime
+
+    from usbdra.pki import commands
+    from usbdra.transport.tls import TlsFiles
+
+    files = TlsFiles.in_directory(settings.pki_dir)
+    if not files.cert.exists():
+        yield Finding(
+            "certificate",
+            Level.WARN,
+            f"no {files.cert}; only --plain works",
+            "run `usbdra pki issue NODE` on the machine with the CA and copy its files here",
+        )
+        return
+    moment = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
+    (found,) = commands.show(files.cert)
+    days = found.days_left(moment)
+    text = f"for node {found.node}, {days} days left"
+    if moment < found.not_before:
+        text = f"not valid before {found.not_before:%Y-%m-%d %H:%M} UTC"
+        yield Finding("certificate", Level.FAIL, text, "check the clock of both machines")
+    elif days < 0:
+        remedy = f"issue a new one: usbdra pki issue {found.node} --force"
+        yield Finding("certificate", Level.FAIL, f"expired {-days} days ago", remedy)
+    else:
+        level = Level.OK if days >= _EXPIRY_WARNING_DAYS else Level.WARN
+        yield Finding("certificate", level, text, "" if level is Level.OK else "issue a new one")
+
+
+def _read(path: Path) -> str:
+    """The text of a small file, empty when it cannot be read."""
+    try:
+        return path.read_text(errors="replace")[:65536].strip()
+    except OSError:
+        return ""
+
+
+def _module_names(path: Path) -> frozenset[str]:
+    """Module names of modules.dep or modules.builtin (kmod: one path a line, `:` after it)."""
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    files = (line.partition(":")[0].rpartition("/")[2] for line in lines)
+    return frozenset(file.partition(".")[0].replace("-", "_") for file in files)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`usbdra attach` and `usbdra detach`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from usbdra.cli import parts, views
+from usbdra.cli.completions import complete_port
+from usbdra.cli.group import common_options
+from usbdra.cli.invocation import Invocation, pass_invocation
+
+if TYPE_CHECKING:
+    from usbdra.config import Settings
+    from usbdra.importer.dial import Link
+    from usbdra.types import Attachment, RemoteDevice
+
+_PHASES = {
+    "connect": "connected",
+    "tls": "encrypted and authenticated",
+    "authorise": "device granted",
+    "attach": "given to the kernel",
+    "enumerate": "device enumerated",
+    "settle": "drivers and nodes ready",
+}
+
+
+@click.command("attach")
+@common_options()
+@click.argument("host")
+@click.argument("device")
+@click.option("--port", type=int, help="TCP port of the exporter, 3241; with --plain 3240.")
+@click.option("--plain", is_flag=True, help="No encryption: for stock peers.")
+@pass_invocation
+def attach_command(
+    invocation: Invocation, host: str, device: str, port: int | None, plain: bool
+) -> None:
+    """Use DEVICE (name, bus id or serial) of HOST as if it were plugged in here.
+
+    Returns when the device and the nodes of its drivers are usable.
+    """
+    settings = invocation.live_settings()
+    found = asyncio.run(_attach(invocation, settings, host, device, port, plain))
+    invocation.show(
+        views.attachment(found),
+        ("PORT", "HUB", "BUSID", "NODE", "CHILDREN"),
+        lambda wide: [_row(found)],
+    )
+    for text in found.unsettled:
+        click.echo(f"usbdra: {text}", err=True)
+
+
+def _row(found: Attachment) -> tuple[str, ...]:
+    children = " ".join(child.path for child in found.children)
+    return str(found.port), found.hub.value, found.busid, found.node_path, children
+
+
+async def _attach(
+    invocation: Invocation,
+    settings: Settings,
+    host: str,
+    device: str,
+    port: int | None,
+    plain: bool,
+) -> Attachment:
+    from usbdra.importer.attach import Attacher
+    from usbdra.importer.dial import dial
+
+    def progress(phase: str, seconds: float) -> None:
+        if not invocation.machine:
+            print(f"{seconds:7.3f} s  {_PHASES.get(phase, phase)}", file=sys.stderr, flush=True)
+
+    vhci = parts.vhci(settings)
+    vhci.table()  # a kernel that cannot import is told before anyone is dialled
+    with parts.uevents() as events:
+        link = await dial(
+            host,
+            port or (settings.plain_port if plain else settings.port),
+            identity=None if plain else parts.identity(settings),
+            plain=plain,
+            progress=progress,
+        )
+        async with link:
+            remote = await _ask(link, device, plain, parts.node_name(settings))
+            return await Attacher(vhci, events, root=settings.root).attach(
+                link.take_socket(), remote, timings=link.timings, progress=progress
+            )
+
+
+async def _ask(link: Link, device: str, plain: bool, node: str) -> RemoteDevice:
+    """The grant; a word that is neither name nor bus id may be a serial, which the list tells."""
+    from usbdra.errors import NotFound, PeerRefused
+    from usbdra.types import BusId
+
+    if plain:
+        return await link.import_stock(BusId(device))
+    holder = f"usbdra attach on {node}"
+    try:
+        return await link.grant(device, holder=holder)
+    except (NotFound, PeerRefused):
+        alike = [one for one in await link.inventory() if one.serial == device]
+        if len(alike) != 1:
+            raise
+        return await link.grant(alike[0].name or alike[0].busid, holder=holder)
+
+
+@click.command("detach")
+@common_options(("table", "json"))
+@click.argument("port", metavar="PORT|DEVICE", shell_complete=complete_port)
+@pass_invocation
+def detach_command(invocation: Invocation, port: str) -> None:
+    """Give the device on PORT (or the attached DEVICE, by its bus id here) back.
+
+    Returns when the port is free again. The exporter gives the device to its own driver.
+    """
+    settings = invocation.live_settings()
+    number = asyncio.run(_detach(settings, port))
+    invocation.line(f"port {number} is free", {"port": number, "detached": True})
+
+
+async def _detach(settings: Settings, port: str) -> int:
+    from usbdra.errors import NotFound
+    from usbdra.types import PortId, PortState
+    from usbdra.vhci.waiting import Waiter
+
+    vhci = parts.vhci(settings)
+    rows = vhci.table().ports
+    if port.isdecimal():
+        number = PortId(int(port))
+    else:
+        at = [row.port for row in rows if row.local_busid == port]
+        if not at:
+            raise NotFound(f"no attached device {port!r}; `usbdra ports --used` lists them")
+        number = at[0]
+    row = next((row for row in rows if row.port == number), None)
+    if row is None:
+        raise NotFound(f"no port {number}; this node has {len(rows)}")
+    if row.state is PortState.FREE:
+        raise NotFound(f"port {number} is free already; `usbdra ports --used` lists the others")
+    with parts.uevents() as events:
+        async with Waiter(events) as waiter:
+            await vhci.detach(number, waiter)
+    return number

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`usbdra serve`: the exporter of a machine that is in no cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING
+
+import click
+
+from usbdra.cli import parts
+from usbdra.cli.commands.export import binder
+from usbdra.cli.group import common_options
+from usbdra.cli.invocation import Invocation, pass_invocation
+
+if TYPE_CHECKING:
+    from usbdra.config import Settings
+    from usbdra.discovery.live import LiveInventory
+    from usbdra.exporter.broker import Broker
+    from usbdra.exporter.server import ExporterServer
+
+
+@click.command("serve")
+@common_options(("table", "json"))
+@click.option("--listen", "addresses", multiple=True, metavar="ADDRESS", help="Listen here.")
+@click.option("--port", type=int, help="TCP port, 3241; with --plain 3240.")
+@click.option("--plain", is_flag=True, help="No encryption, no certificates: for stock peers.")
+@click.option("--allow", multiple=True, metavar="NODE", help="Serve only these nodes.")
+@click.option("--cidr", multiple=True, metavar="NETWORK", help="Accept only from these networks.")
+@click.option("--device", "only", multiple=True, metavar="DEVICE", help="Export only these.")
+@pass_invocation
+def serve_command(
+    invocation: Invocation,
+    addresses: tuple[str, ...],
+    port: int | None,
+    plain: bool,
+    allow: tuple[str, ...],
+    cidr: tuple[str, ...],
+    only: tuple[str, ...],
+) -> None:
+    """Export this node's devices to others until interrupted.
+
+    Devices are bound when someone asks for one and go back to their driver when the session
+    ends. Running sessions are the kernel's: they go on when this program stops.
+    """
+    from usbdra import log
+
+    flags: dict[str, object] = {
+        "listen": addresses or None,
+        "plain_port" if plain else "port": port,
+        "allowed_nodes": allow or None,
+        "allowed_cidrs": cidr or None,
+        "log_format": "json" if invocation.machine else None,
+        "log_level": "debug" if invocation.verbose else None,
+    }
+    settings = invocation.live_settings(**flags)
+    log.setup(settings.log_level, settings.log_format)
+    asyncio.run(_serve(invocation, settings, plain, only))
+
+
+async def _serve(
+    invocation: Invocation, settings: Settings, plain: bool, only: tuple[str, ...]
+) -> None:
+    from usbdra.discovery import tree
+    from usbdra.discovery.inventory import Inventory
+    from usbdra.discovery.live import LiveInventory
+    from usbdra.exporter.local import LocalBroker
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(sign, stop.set)
+    with parts.uevents() as events:
+        inventory = Inventory(
+            settings.root, node=parts.node_name(settings), policy=parts.policy(settings)
+        )
+        live = LiveInventory(inventory, events, poke=tree.poke)
+        following = asyncio.create_task(live.run())
+        try:
+            inventory.resync()
+            broker = LocalBroker(binder(settings, events), lambda: live.snapshot)
+            await broker.start()
+            server = _server(settings, broker, plain, _devices(live, only))
+            try:
+                async with server:
+                    for address, number in server.addresses:
+                        invocation.line(
+                            f"serving {len(live.snapshot.offers)} devices on {address} port "
+                            f"{number}{', NOT encrypted' if plain else ''}",
+                            {"address": address, "port": number, "encrypted": not plain},
+                        )
+                    await stop.wait()
+            finally:
+                await broker.stop()
+        finally:
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+
+
+def _devices(live: LiveInventory, only: tuple[str, ...]) -> frozenset[str] | None:
+    """Stable names of the devices to export; None for all. Raises NotFound for a wrong one."""
+    return frozenset(live.snapshot.find(key).name for key in only) if only else None
+
+
+def _server(
+    settings: Settings, broker: Broker, plain: bool, only: frozenset[str] | None
+) -> ExporterServer:
+    from usbdra.exporter.narrow import OnlyThese
+    from usbdra.exporter.policy import AccessPolicy, parse_networks
+    from usbdra.exporter.server import ExporterServer, Listen
+    from usbdra.types import NodeName
+
+    policy = AccessPolicy(
+        networks=parse_networks(settings.allowed_cidrs),
+        nodes=frozenset(NodeName(n) for n in settings.allowed_nodes) or None,
+    )
+    return ExporterServer(
+        broker if only is None else OnlyThese(broker, only),
+        Listen(settings.listen, settings.plain_port if plain else settings.port),
+        identity=None if plain else parts.identity(settings),
+        plain=plain,
+        policy=policy,
+    )
