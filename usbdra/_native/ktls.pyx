@@ -136,8 +136,9 @@ def cipher_in_use(int sock, int direction, /):
     checked_direction(direction)
     with nogil:
         error = get_option(sock, SOL_TLS_, direction, &header, sizeof(Header))
-    # EBUSY: the socket speaks TLS and has no keys yet; ENOPROTOOPT: it is plain TCP.
-    if error == -libc.EBUSY or error == -libc.ENOPROTOOPT:
+    # EBUSY: the socket speaks TLS and has no keys yet. Plain TCP does not know the level at all:
+    # EOPNOTSUPP over IPv4, ENOPROTOOPT over IPv6.
+    if error == -libc.EBUSY or error == -libc.EOPNOTSUPP or error == -libc.ENOPROTOOPT:
         return 0
     if error < 0:
         raise_fd(-error, "cipher_in_use", sock)

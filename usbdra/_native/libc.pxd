@@ -14,6 +14,7 @@ cdef extern from "<errno.h>" nogil:
     const int ENOMEM
     const int ENOPROTOOPT
     const int ENOTCONN
+    const int EOPNOTSUPP
     const int EAFNOSUPPORT
 
 cdef extern from "<string.h>" nogil:
