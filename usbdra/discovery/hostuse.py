@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -246,6 +245,8 @@ def _routes_of_kernel() -> list[str]:
 
 
 def _ask_kernel_for_routes() -> list[str]:
+    import socket
+
     from pyroute2 import IPRoute
 
     with IPRoute() as netlink:
