@@ -70,7 +70,7 @@ cdef struct Fault:
 
 
 cdef inline bint is_blank(unsigned char byte) noexcept nogil:
-    return byte == c' ' or byte == c'\t' or byte == c'\r' or byte == 11 or byte == 12
+    return byte == c' ' or (byte < c' ' and (byte == c'\t' or 11 <= byte <= 13))
 
 
 cdef inline Py_ssize_t split(Text at, Text end, Word* words) noexcept nogil:
@@ -93,8 +93,14 @@ cdef inline Py_ssize_t split(Text at, Text end, Word* words) noexcept nogil:
 
 
 cdef inline bint says(const Word* word, const char* text) noexcept nogil:
-    cdef size_t size = libc.strlen(text)
-    return word.size == size and libc.memcmp(word.at, text, size) == 0
+    cdef size_t size = libc.strlen(text)  # the compiler knows: every text is a literal
+    cdef size_t index
+    if word.size != size:
+        return False
+    for index in range(size):  # words are short: faster than a call of memcmp
+        if word.at[index] != <unsigned char>text[index]:
+            return False
+    return True
 
 
 cdef inline bint decimal(const Word* word, uint64_t* value) noexcept nogil:
@@ -251,19 +257,53 @@ cdef inline bint any_row(
     return True
 
 
-cdef inline size_t idle_row(Text at, Text end, Entry* entry) noexcept nogil:
-    """Fast path: the row a current kernel prints for a port not in use, of which only hub, port
-    and state differ. Bytes of the whole line, or 0: then `any_row` decides."""
+cdef inline Text word_end(Text at, Text end, unsigned char stop) noexcept nogil:
+    """Where the byte `stop` is, at or after `at`; `end` when it is not there."""
+    while at < end and at[0] != stop:
+        at += 1
+    return at
+
+
+cdef inline size_t used_columns(Text at, Text end, Entry* entry) noexcept nogil:
+    """Speed to busid of a row in use, whose first columns have fixed widths: bytes of the line."""
+    cdef Word word
+    cdef uint64_t number = 0
+    if at[12] != c' ' or at[16] != c' ' or at[25] != c' ':
+        return 0
+    word.at, word.size = at + 13, 3
+    if not decimal(&word, &number):
+        return 0
+    entry.speed = <uint32_t>number
+    word.at, word.size = at + 17, 8
+    if not device(&word, False, entry):
+        return 0
+    word.at = at + 26
+    word.size = <size_t>(word_end(word.at, end, c' ') - word.at)
+    if not socket(&word, False, entry):
+        return 0
+    word.at += word.size
+    if word.at == end:
+        return 0
+    word.at += 1
+    word.size = <size_t>(word_end(word.at, end, c'\n') - word.at)
+    if word.at + word.size == end or word.size == 0 or not busid(&word, entry):
+        return 0
+    return <size_t>(word.at + word.size + 1 - at)
+
+
+cdef inline size_t current_row(Text at, Text end, Entry* entry) noexcept nogil:
+    """Fast path: a row exactly as a current kernel prints it (`%s  %04u %03u ...`). Bytes of the
+    whole line with its line feed, or 0: then `any_row` decides."""
     cdef uint32_t port = 0
     cdef uint32_t digit
     cdef size_t index
-    if <size_t>(end - at) < 37:
+    if <size_t>(end - at) < 37:  # the shortest such row
         return 0
-    if libc.memcmp(at + 12, b" 000 00000000 000000 0-0\n", 25) != 0:
+    if at[1] != c's' or at[2] != c' ' or at[3] != c' ':
         return 0
-    if libc.memcmp(at, b"hs  ", 4) == 0:
+    if at[0] == c'h':
         entry.hub = HIGH_HUB
-    elif libc.memcmp(at, b"ss  ", 4) == 0:
+    elif at[0] == c's':
         entry.hub = SUPER_HUB
     else:
         return 0
@@ -276,7 +316,9 @@ cdef inline size_t idle_row(Text at, Text end, Entry* entry) noexcept nogil:
         return 0
     entry.port = port
     entry.state = <uint8_t>(at[11] - c'0')
-    entry.speed = 0
+    if libc.memcmp(at + 12, b" 000 00000000 000000 0-0\n", 25) != 0:
+        return used_columns(at, end, entry)
+    entry.speed = 0  # the kernel prints a constant for every port not in use
     entry.devid = 0
     entry.socket = 0
     entry.no_socket = False
@@ -337,7 +379,7 @@ cdef inline int add_text(
     cdef Layout layout
     cdef Entry* entry
     cdef Py_ssize_t count
-    cdef size_t idle
+    cdef size_t taken
     cdef bint current
     cdef int error
     fault.controller = controller
@@ -353,9 +395,9 @@ cdef inline int add_text(
             return error
         entry = &entries.items[entries.count]
         entry.controller = controller
-        idle = idle_row(at, end, entry) if current else 0
-        if idle > 0:
-            stop = at + idle - 1
+        taken = current_row(at, end, entry) if current else 0
+        if taken > 0:
+            stop = at + taken - 1
         else:
             stop = line_end(at, end)
             count = split(at, stop, words)
