@@ -8,8 +8,10 @@ own; nothing here knows of usbdra.
 from __future__ import annotations
 
 import contextlib
+import os
+import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +20,8 @@ from typing import Self
 
 from tests.bed.bed import DEFAULT_MODULES, Bed, NodeSpec
 from tests.bed.clusterbin import cluster_binary
+from tests.bed.images import overlay
+from tests.bed.instance import INSTANCES, PREFIX, hold, remove
 from tests.bed.net import HOST_IP4
 from tests.bed.node import Node
 from tests.bed.progress import say, step
@@ -27,8 +31,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.netns import add_route, enable_forwarding
 from tests.cluster.node import KubeNode, NodeAddress
 from tests.cluster.payload import MOUNT, PACKAGES, payload_image
-
-DISK_MIB = 8192  # sparse: images, containers and logs
+from tests.cluster.runtime_disk import runtime_disk
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,10 @@ class ClusterBed:
     def up(self) -> None:
         """Make everything; returns with every node Ready and its images imported."""
         spec = self.spec
-        binary, payload = cluster_binary(), payload_image(spec.archives)
-        root = RootSpec(packages=(*PACKAGES, *spec.packages), size_mib=DISK_MIB)
+        binary = cluster_binary()
+        payload, data = payload_image(), runtime_disk(spec.archives)
+        root = RootSpec(packages=(*PACKAGES, *spec.packages))
+        disks = self._stack.enter_context(_instance_folder())
         machines = [
             NodeSpec(
                 name,
@@ -101,6 +106,7 @@ class ClusterBed:
                 memory=spec.memory,
                 drives=(("cluster", payload, MOUNT),),
                 modules=spec.modules,
+                extra_qemu=_writable_drive(data, disks / f"{name}.qcow2"),
             )
             for name, kernel in spec.kernels.items()
         ]
@@ -146,3 +152,23 @@ class ClusterBed:
             self.collect(self.logs)
             say(f"logs are in {self.logs}")
         self.down()
+
+
+@contextlib.contextmanager
+def _instance_folder() -> Iterator[Path]:
+    """A folder for this run's disks; `tests.bed` sweeps it when its owner was killed."""
+    folder = INSTANCES / f"{PREFIX}disks-{secrets.token_hex(3)}"
+    folder.mkdir()
+    lock = hold(folder)
+    try:
+        yield folder
+    finally:
+        os.close(lock)
+        remove(folder)
+
+
+def _writable_drive(base: Path, disk: Path) -> tuple[str, ...]:
+    """QEMU's arguments for a node's own copy of a disk."""
+    overlay(base, disk)
+    drive = f"file={disk},if=none,id={disk.stem}-data,format=qcow2,cache=unsafe"
+    return ("-drive", drive, "-device", f"virtio-blk-pci,drive={disk.stem}-data")

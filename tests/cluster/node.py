@@ -21,6 +21,8 @@ from tests.bed.node import Node, Process
 from tests.cluster.controlplane import NodeIdentity
 from tests.cluster.images import PAUSE
 from tests.cluster.payload import MOUNT
+from tests.cluster.runtime_disk import LABEL as DATA_LABEL
+from tests.cluster.runtime_disk import MOUNT as DATA_MOUNT
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CONTAINERD_LOG = "/var/log/containerd.log"
@@ -49,6 +51,8 @@ version = 3
 _PREPARE = f"""\
 set -eu
 mount --make-rshared /
+mkdir -p {DATA_MOUNT}
+mountpoint -q {DATA_MOUNT} || mount -L {DATA_LABEL} {DATA_MOUNT}
 modprobe -a {" ".join(_MODULES)}
 echo 1 > /proc/sys/net/ipv4/ip_forward
 """
@@ -147,7 +151,6 @@ class KubeNode:
         self.node.run(["ip", "route", "replace", "default", "via", self.where.gateway])
         self.start_containerd()
         self.start_kubelet()
-        self.import_images(f"{MOUNT}/images")
 
     def start_containerd(self) -> None:
         """Start containerd and return when its socket is there."""
@@ -171,10 +174,10 @@ class KubeNode:
             self._kubelet.stop()
             self._kubelet = None
 
-    def import_images(self, folder: str) -> None:
-        """Import every archive of a folder of the node into containerd."""
-        script = f"for archive in {folder}/*.tar; do ctr -n k8s.io images import $archive; done"
-        self.node.run(f"set -e; {script}", env=_ENVIRONMENT, timeout=300)
+    def ctr(self, *arguments: str, timeout: float = 60.0) -> str:
+        """Run containerd's own client on the kubelet's images and containers; its output."""
+        command = ["ctr", "--namespace", "k8s.io", *arguments]
+        return self.node.run(command, env=_ENVIRONMENT, timeout=timeout).out
 
     def collect(self, folder: Path) -> None:
         """Copy the daemons' logs and the console to this machine, as far as the node answers."""
