@@ -20,6 +20,7 @@ from usbdra.errors import (
     LinkError,
     NotFound,
     PeerClosed,
+    PeerTimeout,
     Refused,
     UsbdraError,
 )
@@ -80,16 +81,16 @@ class Conversation:
 
         Raises LinkError for what goes wrong on the link; refusals are answers, not errors.
         """
-        for _ in range(self._limits.requests):
-            request = await self._read_request()
+        for number in range(self._limits.requests):
+            request = await self._read_request(first=number == 0)
             if request is None:
                 return
             await self._answer(request)
             if self.granted:
                 return
 
-    async def _read_request(self) -> Request | None:
-        """The next request; None when the peer left where it may."""
+    async def _read_request(self, *, first: bool) -> Request | None:
+        """The next request; None when the peer left, or after the first fell silent."""
         session = self._session
         deadline = sockets.deadline_in(self._timeouts.request)
         while True:
@@ -99,6 +100,10 @@ class Conversation:
                 )
             except PeerClosed as exc:
                 if session.at_boundary and exc.received == 0:
+                    return None
+                raise
+            except PeerTimeout:
+                if session.at_boundary and not first:
                     return None
                 raise
             try:

@@ -116,6 +116,11 @@ class ExporterServer:
         """(address, port) of each listening socket."""
         return [listener.getsockname()[:2] for listener in self._listeners]
 
+    @property
+    def open_connections(self) -> int:
+        """Connections still talking to us; links of devices in use are the kernel's."""
+        return len(self._open.tasks)
+
     async def start(self) -> None:
         """Listen. Raises EncryptionUnavailable without kernel TLS, ConfigError for an address
         that cannot be used; then nothing listens."""
@@ -222,10 +227,11 @@ class ExporterServer:
                 self.stats.granted += conversation.granted
         except LinkError as exc:
             self.stats.failed += 1
-            _log.warning("connection failed: %s", exc, extra=_facts(peer, exc))
+            # The text alone: a record that is kept must not keep the connection's frames.
+            _log.warning("connection failed: %s", str(exc), extra=_facts(peer, exc))
         except OSError as exc:
             self.stats.failed += 1
-            _log.warning("connection failed: %s", exc, extra={"peer": str(peer)})
+            _log.warning("connection failed: %s", str(exc), extra={"peer": str(peer)})
         except Exception:
             self.stats.failed += 1
             _log.exception("connection failed by a fault of ours", extra={"peer": str(peer)})
