@@ -93,11 +93,16 @@ def pack_grant_request(request: GrantRequest) -> bytes:
     )
 
 
+def is_device_key(text: str) -> bool:
+    """Whether a grant can be asked for by this word: a device name or a bus id."""
+    return _LABEL.fullmatch(text) is not None or wire.is_busid(text)
+
+
 def parse_grant_request(body: bytes) -> GrantRequest:
     """Raises ProtocolError naming the field."""
     fields = _load(body)
     device = _text(fields, "device")
-    if not (_LABEL.fullmatch(device) or wire.is_busid(device)):
+    if not is_device_key(device):
         raise ProtocolError(f"device {device[:64]!r} is neither a device name nor a bus id")
     return GrantRequest(
         device=device,

@@ -93,19 +93,25 @@ async def _attach(
 
 async def _ask(link: Link, device: str, plain: bool, node: str) -> RemoteDevice:
     """The grant; a word that is neither name nor bus id may be a serial, which the list tells."""
-    from usbdra.errors import NotFound, PeerRefused
+    from usbdra.errors import Ambiguous, NotFound, UsbdraError
     from usbdra.types import BusId
+    from usbdra.usbip.extension import is_device_key
 
     if plain:
         return await link.import_stock(BusId(device))
     holder = f"usbdra attach on {node}"
-    try:
-        return await link.grant(device, holder=holder)
-    except (NotFound, PeerRefused):
-        alike = [one for one in await link.inventory() if one.serial == device]
-        if len(alike) != 1:
-            raise
-        return await link.grant(alike[0].name or alike[0].busid, holder=holder)
+    missing: UsbdraError = NotFound(f"{link.host} exports no device {device!r}")
+    if is_device_key(device):
+        try:
+            return await link.grant(device, holder=holder)
+        except NotFound as error:
+            missing = error
+    alike = [one for one in await link.inventory() if one.serial == device]
+    if len(alike) > 1:
+        raise Ambiguous(device, tuple(one.name or one.busid for one in alike))
+    if not alike:
+        raise missing
+    return await link.grant(alike[0].name or alike[0].busid, holder=holder)
 
 
 @click.command("detach")
