@@ -8,6 +8,7 @@ cannot be found any more before it stops listening.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc.aio
@@ -46,7 +47,10 @@ class PluginServer:
         self._servers: list[tuple[grpc.aio.Server, Path]] = []
 
     async def start(self) -> None:
-        """Listen, then let the kubelet find us. Raises StateError when a socket cannot be made."""
+        """Listen, then let the kubelet find us.
+
+        Raises StateError when a socket cannot be made; nothing is listened on then.
+        """
         remove_stale(self._driver, self._paths)
         dra = (
             self._service.handlers(),
@@ -59,19 +63,21 @@ class PluginServer:
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
         """Leave the kubelet's sight, give running calls `grace` seconds, remove the sockets."""
         self._board.close()
-        for server, path in reversed(self._servers):
+        while self._servers:
+            server, path = self._servers.pop()
             await server.stop(grace)
-            path.unlink(missing_ok=True)
-        self._servers.clear()
+            with suppress(OSError):  # gRPC has removed it, or it never was a socket
+                path.unlink()
         await self._service.aclose()
 
     async def _listen(self, path: Path, parts: Iterable[Handler]) -> None:
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers(tuple(parts))
         try:
             path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            server = grpc.aio.server()
+            self._servers.append((server, path))
+            server.add_generic_rpc_handlers(tuple(parts))
             server.add_insecure_port(f"unix:{path}")
             await server.start()
         except (OSError, RuntimeError) as error:
+            await self.stop(0)
             raise StateError(f"cannot listen on {path}: {error}") from error
-        self._servers.append((server, path))
