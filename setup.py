@@ -22,7 +22,7 @@ MODES: dict[str, tuple[list[str], list[str]]] = {
     "coverage": (["-O0", "-g", "--coverage", "-DUSBDRA_DEBUG=1"], ["--coverage"]),
 }
 MODULES = ("sysfs", "vhci", "stub", "sockfd", "ktls")
-WARNINGS = ["-Wall", "-Wextra", "-Wsign-compare", "-Wno-unused-parameter"]
+WARNINGS = ["-Wall", "-Wextra", "-Wsign-compare", "-Wconversion", "-Wno-unused-parameter"]
 
 mode = os.environ.get("USBDRA_BUILD", "release")
 if mode not in MODES:

@@ -45,7 +45,7 @@ class StatusFormatError(ValueError):
 
 
 cdef str shown(const char* text, size_t size):
-    return text[:size].decode("ascii", "backslashreplace")
+    return text[:<Py_ssize_t>size].decode("ascii", "backslashreplace")
 
 
 cdef int raise_fault(int code, const status.Fault* fault) except -1:

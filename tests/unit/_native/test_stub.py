@@ -37,9 +37,8 @@ def test_one_write_of_the_exact_text_without_line_feed(directory: Path, operatio
     store, name, text = STORES[operation]
     with one_write():
         store(bytes(directory))
-    assert {n: (directory / n).read_bytes() for n in FILES} == {n: b"" for n in FILES} | {
-        name: text
-    }
+    stored = {n: (directory / n).read_bytes() for n in FILES}
+    assert stored == dict.fromkeys(FILES, b"") | {name: text}
 
 
 @pytest.mark.parametrize("operation", STORES)
