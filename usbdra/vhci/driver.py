@@ -31,6 +31,7 @@ _TRY_NEXT = (errno.EBUSY, errno.EAGAIN)
 
 
 BeforeWrite = Callable[[PortId], Awaitable[None]]
+"""Told the port that is about to be written to `attach`."""
 
 
 class VhciNative(Protocol):
@@ -114,9 +115,9 @@ class VhciDriver:
 
         A port that someone takes meanwhile costs one of `busy_retry` further tries. `before` is
         awaited with the port right before each write: what it records is true should we be
-        killed at the write. The device
-        has not enumerated yet when this returns; `enumerated` waits for that. Raises NoFreePort,
-        Refused (speed without a hub), KernelUnsupported, AttachFailed.
+        killed at the write. The device has not enumerated yet when this returns; `enumerated`
+        waits for that. Raises NoFreePort, Refused (speed without a hub), KernelUnsupported,
+        AttachFailed.
         """
         hub = hub_for_code(speed_code)
         tried: set[PortId] = set(reserved)
