@@ -26,7 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "Export this node's devices to others."),
     "remote": ("remote", "List what another node exports."),
     "attach": ("attach", "Use a device of another node as if it were plugged in here."),
-    "detach": ("detach", "Give an attached device back."),
+    "detach": ("attach", "Give an attached device back."),
     "watch": ("watch", "Print every change of the node's devices as it happens."),
     "doctor": ("doctor", "Check this node and say what to do about what is missing."),
     "slices": ("slices", "Print the ResourceSlices this node would publish."),
