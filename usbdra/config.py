@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from usbdra.errors import ConfigError
@@ -85,11 +86,13 @@ def _networks(raw: object) -> tuple[str, ...]:
     return tuple(str(ipaddress.ip_network(text)) for text in _texts(raw))
 
 
-def _rules(raw: object) -> tuple[Mapping[str, object], ...]:
-    """Device rules; what they may say is checked by discovery/policy.py."""
-    if not isinstance(raw, list | tuple) or not all(isinstance(r, dict) for r in raw):
-        raise ValueError("a list of rules is wanted, each a mapping")
-    return tuple(raw)
+def _policy(raw: object) -> Mapping[str, object]:
+    """The device policy; what its rules may say is checked by discovery/policy.py."""
+    if not isinstance(raw, Mapping):
+        raise ValueError("a mapping is wanted")
+    if "forwardLowSpeed" in raw:
+        raise ValueError("forwardLowSpeed is a key of its own, beside policy")
+    return MappingProxyType(dict(raw))
 
 
 def _setting(default: object, parse: Parser, key: str = "") -> Any:
@@ -112,7 +115,8 @@ class Settings:
     """At most so many vhci ports of each hub are used; None: all there are."""
     forward_low_speed: bool = _setting(False, _flag)
     """Let devices of 1.5 and 12 Mbit/s cross nodes."""
-    rules: tuple[Mapping[str, object], ...] = _setting((), _rules)
+    policy: Mapping[str, object] | None = _setting(None, _policy)
+    """What may be offered: `default` and `rules` as in discovery/policy.py."""
     listen: tuple[str, ...] = _setting(("0.0.0.0", "::"), _texts)  # noqa: S104 a server's default
     port: int = _setting(3241, _number(0, 65535))
     """TCP port of encrypted links; 0 lets the system choose."""

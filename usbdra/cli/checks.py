@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from usbdra import kmod
 from usbdra.errors import UsbdraError
 from usbdra.types import Hub
 
@@ -43,12 +44,14 @@ class Finding:
 
 
 MODULES = {
-    "usbip_core": "import and export",
+    "usbip_core": "import or export",
     "usbip_host": "export",
     "vhci_hcd": "import",
     "tls": "encrypted links",
 }
 DIAG_MODULES = ("inet_diag", "tcp_diag")
+_PROBE = b"usbdra doctor"
+_PROBE_SECONDS = 2.0
 _EPOCH_FLOOR = 1_735_689_600  # 2025-01-01: a clock before this project is wrong
 _EXPIRY_WARNING_DAYS = 14
 
@@ -77,56 +80,19 @@ def run(settings: Settings, *, rooted: bool) -> Iterator[Finding]:
 def modules(root: Path) -> Iterator[Finding]:
     """Each module: loaded, built in, loadable, forbidden or missing."""
     for name, job in MODULES.items():
-        state = module_state(root, name)
+        module = kmod.look(root, name)
         check = f"module {name}"
-        if state in ("loaded", "built in"):
-            yield Finding(check, Level.OK, state)
-        elif state == "loadable":
-            remedy = f"run: modprobe {name}"
-            why = loading_forbidden(root)
-            if why:
-                remedy = why
-            yield Finding(check, Level.FAIL, f"not loaded; {job} is off", remedy)
+        if module.state.works:
+            yield Finding(check, Level.OK, module.state.value)
         else:
-            release = kernel_release(root)
-            yield Finding(
-                check,
-                Level.FAIL,
-                f"kernel {release} has no such module; {job} is off",
-                "install the kernel's extra modules (Ubuntu: linux-modules-extra-"
-                f"{release}), or a kernel built with it",
-            )
-
-
-def module_state(root: Path, name: str) -> str:
-    """`loaded`, `built in`, `loadable` or `missing`. Names are as in /sys/module."""
-    if (root / "sys/module" / name).is_dir():
-        return "loaded"
-    folder = root / "lib/modules" / kernel_release(root)
-    for file, state in (("modules.builtin", "built in"), ("modules.dep", "loadable")):
-        if name in _module_names(folder / file):
-            return state
-    return "missing"
-
-
-def loading_forbidden(root: Path) -> str:
-    """Why the kernel would refuse to load any module; empty when it would not."""
-    if _read(root / "proc/sys/kernel/modules_disabled") == "1":
-        return "module loading is switched off until the next boot (kernel.modules_disabled)"
-    lockdown = _read(root / "sys/kernel/security/lockdown")
-    if "[integrity]" in lockdown or "[confidentiality]" in lockdown:
-        return "the kernel is locked down (secure boot): only signed modules load; run modprobe"
-    return ""
-
-
-def kernel_release(root: Path) -> str:
-    """The release of the kernel that `root` tells of."""
-    return _read(root / "proc/sys/kernel/osrelease") or os.uname().release
+            seen = f"{module.state.value}; without it no {job}"
+            detail = f" ({module.detail})" if module.detail else ""
+            yield Finding(check, Level.FAIL, seen + detail, module.remedy)
 
 
 def diag_modules(root: Path) -> Iterator[Finding]:
     """What link supervision reads sockets through."""
-    missing = [m for m in DIAG_MODULES if module_state(root, m) not in ("loaded", "built in")]
+    missing = [m for m in DIAG_MODULES if not kmod.look(root, m).state.works]
     if missing:
         yield Finding(
             "socket diagnosis",
@@ -163,7 +129,7 @@ def import_layout(settings: Settings) -> Iterator[Finding]:
 
 def export_table(root: Path) -> Iterator[Finding]:
     """usbip-host's table of bus ids, which has 16 entries."""
-    text = _read(root / "sys/bus/usb/drivers/usbip-host/match_busid")
+    text = kmod.read(root / "sys/bus/usb/drivers/usbip-host/match_busid")
     if not (root / "sys/bus/usb/drivers/usbip-host").is_dir():
         yield Finding("usbip-host", Level.FAIL, "the driver is not there", "see module usbip_host")
         return
@@ -188,22 +154,32 @@ def permissions() -> Iterator[Finding]:
 
 
 def kernel_tls() -> Iterator[Finding]:
-    """Asks the kernel for TLS on a loopback connection: the only answer that counts."""
+    """Sends a message through the kernel's TLS over loopback: the only answer that counts."""
     from usbdra._native import ktls
 
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()) as client,
+        socket.create_connection(server.getsockname(), timeout=_PROBE_SECONDS) as sender,
     ):
-        peer, _ = server.accept()
-        with peer:
+        receiver, _ = server.accept()
+        with receiver:
+            receiver.settimeout(_PROBE_SECONDS)
             try:
-                ktls.attach_ulp(client.fileno())
+                for sock, direction in ((sender, ktls.TX), (receiver, ktls.RX)):
+                    ktls.attach_ulp(sock.fileno())
+                    key, iv = bytes(range(16)), bytes(range(12))
+                    ktls.set_keys(sock.fileno(), direction, ktls.AES_128_GCM, key, iv)
+                sender.sendall(_PROBE)
+                came = receiver.recv(len(_PROBE), socket.MSG_WAITALL)
             except OSError as error:
-                text = f"the kernel refuses TLS on a socket: {error.strerror or error}"
+                why = os.strerror(error.errno) if error.errno else str(error)
+                text = f"the kernel refuses TLS on a connection: {why}"
                 yield Finding("kernel TLS", Level.FAIL, text, "run: modprobe tls")
                 return
-    yield Finding("kernel TLS", Level.OK, "works on a loopback connection")
+    if came == _PROBE:
+        yield Finding("kernel TLS", Level.OK, "a message went through it over loopback")
+    else:
+        yield Finding("kernel TLS", Level.FAIL, "a message was changed on its way", "report this")
 
 
 def clock(now: float | None = None) -> Iterator[Finding]:
@@ -246,21 +222,3 @@ def certificates(settings: Settings, now: float | None = None) -> Iterator[Findi
     else:
         level = Level.OK if days >= _EXPIRY_WARNING_DAYS else Level.WARN
         yield Finding("certificate", level, text, "" if level is Level.OK else "issue a new one")
-
-
-def _read(path: Path) -> str:
-    """The text of a small file, empty when it cannot be read."""
-    try:
-        return path.read_text(errors="replace")[:65536].strip()
-    except OSError:
-        return ""
-
-
-def _module_names(path: Path) -> frozenset[str]:
-    """Module names of modules.dep or modules.builtin (kmod: one path a line, `:` after it)."""
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    files = (line.partition(":")[0].rpartition("/")[2] for line in lines)
-    return frozenset(file.partition(".")[0].replace("-", "_") for file in files)

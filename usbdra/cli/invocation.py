@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from usbdra.config import Settings
 
 FORMATS = ("table", "wide", "json", "yaml")
+_NUMBER_STARTS = tuple("0123456789+-.~")
 LINE_FORMATS = ("table", "json")
 """For commands that print as things happen: lines for people, or one JSON object a line."""
 
@@ -107,13 +108,22 @@ def write(text: str) -> None:
 
 
 def to_yaml(data: object) -> str:
-    """YAML with keys in our order and nothing abbreviated by anchors."""
+    """YAML with keys in our order, nothing abbreviated by anchors, and texts that stay texts.
+
+    Readers disagree on plain `0781` or `1e3`: Go's takes the first for a float, so whatever
+    could begin a number, and YAML 1.1's short booleans, are quoted.
+    """
     import yaml
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:
             return True
 
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        risky = value[:1] in _NUMBER_STARTS or value.lower() in ("y", "n")
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, "'" if risky else None)
+
+    Dumper.add_representer(str, text)
     return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 

@@ -22,7 +22,13 @@ from usbdra.errors import ConfigError, NotPermitted, UsbdraError
 
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
-EXIT_BUG = 70
+
+
+class _Bug(UsbdraError):
+    """An exception nobody raised on purpose."""
+
+    reason = "InternalError"
+    exit_code = 70
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -66,9 +72,9 @@ def _failed(error: Exception, invocation: Invocation) -> int:
         return report(UsbdraError(error.format_message()), invocation)
     if isinstance(error, OSError):
         return report(_from_system(error), invocation)
-    bug = UsbdraError(f"internal error: {type(error).__name__}: {error}; -v shows where")
-    report(bug, invocation)
-    return EXIT_BUG
+    return report(
+        _Bug(f"internal error: {type(error).__name__}: {error}; -v shows where"), invocation
+    )
 
 
 def _from_system(error: OSError) -> UsbdraError:

@@ -30,8 +30,8 @@ def policy(settings: Settings) -> Policy:
     """The operator's rules. Raises ConfigError naming the rule that cannot be used."""
     from usbdra.discovery.policy import Policy
 
-    rules = [dict(rule) for rule in settings.rules]
-    return Policy.from_mapping({"forwardLowSpeed": settings.forward_low_speed, "rules": rules})
+    rules = settings.policy or {}
+    return Policy.from_mapping({**rules, "forwardLowSpeed": settings.forward_low_speed})
 
 
 def snapshot(settings: Settings) -> Snapshot:

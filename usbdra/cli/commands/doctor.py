@@ -11,7 +11,8 @@ import click
 from usbdra.cli import checks
 from usbdra.cli.checks import Finding, Level
 from usbdra.cli.group import common_options
-from usbdra.cli.invocation import Invocation, paint, pass_invocation
+from usbdra.cli.invocation import Invocation, paint, pass_invocation, write
+from usbdra.cli.table import printable
 from usbdra.errors import KernelUnsupported
 
 _COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
@@ -26,17 +27,22 @@ def doctor_command(invocation: Invocation) -> int:
     Ends with 0 when nothing failed (warnings are allowed), else with 6. Changes nothing.
     """
     found = list(checks.run(invocation.settings(), rooted=invocation.rooted))
-    invocation.show(
-        [_json(one) for one in found],
-        ("CHECK", "RESULT", "SEEN", "REMEDY"),
-        lambda wide: ((one.check, one.level.value, one.seen, one.remedy) for one in found),
-    )
     failed = sum(one.level is Level.FAIL for one in found)
-    if not invocation.machine:
-        level = Level.FAIL if failed else Level.OK
+    if invocation.machine:
+        invocation.show([_json(one) for one in found], (), lambda wide: ())
+    else:
+        for one in found:
+            _tell(one)
         text = f"{failed} of {len(found)} checks failed" if failed else "this node is ready"
-        click.echo(paint(text, _COLOURS[level], sys.stdout))
+        write(text + "\n")
     return KernelUnsupported.exit_code if failed else 0
+
+
+def _tell(one: Finding) -> None:
+    mark = paint(f"{one.level.value:4}", _COLOURS[one.level], sys.stdout)
+    write(f"{mark}  {one.check}: {printable(one.seen)}\n")
+    if one.remedy:
+        write(f"      -> {printable(one.remedy)}\n")
 
 
 def _json(one: Finding) -> dict[str, Any]:
