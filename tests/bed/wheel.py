@@ -30,7 +30,7 @@ PLATFORMS = (
 )
 SOURCES = (".py", ".pyi", ".pyx", ".pxd", ".pxi", ".h", ".typed", ".toml", ".md", "LICENSE")
 # what goes into the tests image; the fakes and the repository's own checks need more than a node
-TEST_FOLDERS = ("contract", "data", "fakes", "kernel/guest")
+TEST_FOLDERS = ("contract", "data", "fakes")
 
 
 def _project() -> dict[str, Any]:

@@ -104,6 +104,18 @@ def wait(serial, imported=False, child=None, gone=False, seconds=30.0):
         time.sleep(0.02)
 
 
+def wait_status(serial, status, seconds=20.0):
+    """Wait until an exported device's usbip_status is 1 (available), 2 (used) or 3 (error)."""
+    limit = time.monotonic() + seconds
+    while True:
+        device = find(serial)
+        if device is not None and device["status"] == status:
+            return device
+        if time.monotonic() > limit:
+            raise TimeoutError(f"{serial}: usbip_status not {status}: {device}")
+        time.sleep(0.02)
+
+
 def _controller(path):
     """Number in status, status.1, status.10."""
     return int(os.path.basename(path).partition(".")[2] or 0)
@@ -177,11 +189,23 @@ def release(busid):
 
 
 def release_all():
-    """Give every device back, and empty the match table."""
+    """Give every device back, and free the entries that pulled devices left in the match table.
+
+    Only `rebind` frees an entry, and only of a device that is there: writing it for another, or
+    unloading the module with such entries, crashes the kernel (docs/kernel-facts.md).
+    """
     for path in glob.glob(f"{STUB}/*-*"):
         busid = os.path.basename(path)
         if "/vhci_hcd" not in os.path.realpath(path):
             store(f"{DEVICES}/{busid}/usbip_sockfd", "-1")
             release(busid)
-    for busid in (read(f"{STUB}/match_busid") or "").split():
-        store(f"{STUB}/match_busid", f"del {busid}")
+    for busid in matched():
+        if os.path.exists(f"{DEVICES}/{busid}"):
+            bind(busid)
+            release(busid)
+
+
+def matched():
+    """Entries of usbip-host's match table, as they are stored."""
+    text = read(f"{STUB}/match_busid") or ""
+    return [name for name in text.split(" ") if name.strip()]

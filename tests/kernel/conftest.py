@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the kernel tests: one bed a session, clean nodes a test, both directions.
+
+USBDRA_BED=running uses the bed that `python -m tests.bed up` left running, for quick rounds.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bed.bed import Bed, adopt
+from tests.bed.instance import detached_beds
+from tests.bed.kernel_bed import KernelBed, tidy
+from tests.bed.node import Node
+
+LOGS = Path("build/results/kernel")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.kernel)
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Bed]:
+    """Two nodes, a with kernel 6.12 and b with 6.1."""
+    bed = adopt(detached_beds()[0]) if os.environ.get("USBDRA_BED") == "running" else KernelBed()
+    if not bed.nodes:
+        bed.up()
+    try:
+        yield bed
+    finally:
+        bed.save_logs(LOGS)
+        bed.down()
+
+
+@pytest.fixture
+def bed(running: Bed) -> Iterator[Bed]:
+    """The bed with clean nodes, before and after; a kernel oops fails the test."""
+    tidy(running)
+    yield running
+    for node in running.nodes.values():
+        node.vm.check()
+        node.call("raw.drop_silent")
+    tidy(running)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One direction: the node that has the device, and the node that uses it."""
+
+    exporter: Node
+    importer: Node
+
+
+@pytest.fixture(params=["a-to-b", "b-to-a"])
+def pair(bed: Bed, request: Any) -> Pair:
+    """Each kernel exports and each imports: 6.12 to 6.1, then 6.1 to 6.12."""
+    first, _, second = request.param.split("-")
+    return Pair(bed[first], bed[second])
+
+
+@pytest.fixture(params=["a", "b"])
+def node(bed: Bed, request: Any) -> Node:
+    """Each node in turn: kernel 6.12, then 6.1."""
+    return bed[request.param]
