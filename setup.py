@@ -6,6 +6,7 @@ USBDRA_BUILD chooses the mode: release (default), debug (fd counters, line traci
 """
 
 import os
+from glob import glob
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -22,6 +23,7 @@ MODES: dict[str, tuple[list[str], list[str]]] = {
     "coverage": (["-O0", "-g", "--coverage", "-DUSBDRA_DEBUG=1"], ["--coverage"]),
 }
 MODULES = ("sysfs", "vhci", "stub", "sockfd", "ktls")
+PXDS = sorted(glob("usbdra/_native/*.pxd"))
 WARNINGS = ["-Wall", "-Wextra", "-Wsign-compare", "-Wconversion", "-Wno-unused-parameter"]
 
 mode = os.environ.get("USBDRA_BUILD", "release")
@@ -35,6 +37,7 @@ setup(
             Extension(
                 f"usbdra._native.{name}",
                 [f"usbdra/_native/{name}.pyx"],
+                depends=PXDS,  # so that a source distribution has them
                 extra_compile_args=[*compile_args, *WARNINGS],
                 extra_link_args=link_args,
             )
