@@ -23,6 +23,11 @@ PURE = (
     "discovery/policy.py",
     "exporter/policy.py",
     "slices/build.py",
+    "plugin/config.py",
+    "plugin/plan.py",
+    "state/claims.py",
+    "state/codec.py",
+    "state/recover.py",
     "transport/keys.py",
 )
 IMPURE = {

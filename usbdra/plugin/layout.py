@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a container finds of its devices: names of links, of environment variables, of paths.
 
-Owns the naming contract (docs/architecture.md). Pure. Names depend on the device's interfaces
+Owns the naming contract (docs/claims.md). Pure. Names depend on the device's interfaces
 and never on today's numbers, so they survive a lost link and another attach.
 
     /dev/usbdra/<request>/device -> /dev/bus/usb/005/002

@@ -129,6 +129,18 @@ async def test_prepared_claims_are_served_while_the_api_is_away(world: World) ->
     assert world.left() == []
 
 
+async def test_api_away_during_prepare_is_an_error_of_the_claim_and_passes(world: World) -> None:
+    (ref,) = world.add(remote_claim())
+    agent = world.agent()
+    world.api.error = Unreachable("the API server does not answer")
+    with pytest.raises(Unreachable):
+        await agent.preparer.prepare(ref)
+    assert world.left() == []
+    world.api.error = None
+    await agent.preparer.prepare(ref)
+    assert len(world.kernel.ports) == 1
+
+
 async def test_claim_gone_or_replaced(world: World) -> None:
     agent = world.agent()
     with pytest.raises(NotFound, match=r"claim lab/none .*is not in the API any more"):
