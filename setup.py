@@ -23,7 +23,7 @@ MODES: dict[str, tuple[list[str], list[str]]] = {
     "coverage": (["-O0", "-g", "--coverage", "-DUSBDRA_DEBUG=1"], ["--coverage"]),
 }
 MODULES = ("sysfs", "vhci", "stub", "sockfd", "ktls")
-PXDS = sorted(glob("usbdra/_native/*.pxd"))
+SOURCES = sorted(glob("usbdra/_native/*.p[yx][xd]"))
 WARNINGS = ["-Wall", "-Wextra", "-Wsign-compare", "-Wconversion", "-Wno-unused-parameter"]
 
 mode = os.environ.get("USBDRA_BUILD", "release")
@@ -37,7 +37,7 @@ setup(
             Extension(
                 f"usbdra._native.{name}",
                 [f"usbdra/_native/{name}.pyx"],
-                depends=PXDS,  # so that a source distribution has them
+                depends=SOURCES,  # so that a source distribution has them all
                 extra_compile_args=[*compile_args, *WARNINGS],
                 extra_link_args=link_args,
             )
