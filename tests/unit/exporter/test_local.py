@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.kernel import FakeKernel
+from tests.fakes.kernel_stub import AVAILABLE, USED
+from tests.fakes.sysfs import FakeDevice
+from tests.fakes.tcp import TcpPair
+from usbdra.discovery.inventory import scan
+from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused
+from usbdra.exporter.bind import Binder
+from usbdra.exporter.broker import Broker, ClaimRef, GrantRequest, Peer
+from usbdra.exporter.local import Authorise, LocalBroker
+from usbdra.exporter.stubhost import BindLimits, StubHost
+from usbdra.types import BusId, ClaimUid, NodeName, Offer
+
+BUSID = BusId("1-1.3")
+NAME = "usb-0781-5581-a1"
+B = Peer("10.0.0.2", 4242, NodeName("node-b"))
+C = Peer("10.0.0.3", 4242, NodeName("node-c"))
+CLAIM = GrantRequest(NAME, ClaimRef("team", "cam", ClaimUid("u-1")))
+OTHER = GrantRequest(NAME, ClaimRef("team", "other", ClaimUid("u-2")))
+
+
+@pytest.fixture
+async def kernel(tmp_path: Path) -> AsyncIterator[FakeKernel]:
+    async with FakeKernel(tmp_path) as fake:
+        yield fake
+
+
+@pytest.fixture
+def stick(kernel: FakeKernel) -> FakeDevice:
+    return kernel.stub.plug(3, serial=b"A1")
+
+
+@pytest.fixture
+def link() -> Iterator[TcpPair]:
+    with TcpPair() as pair:
+        yield pair
+
+
+@pytest.fixture
+async def broker(kernel: FakeKernel, stick: FakeDevice) -> AsyncIterator[LocalBroker]:
+    async with started(kernel) as one:
+        yield one
+
+
+@asynccontextmanager
+async def started(
+    kernel: FakeKernel, authorise: Authorise | None = None
+) -> AsyncIterator[LocalBroker]:
+    host = StubHost(
+        kernel.root,
+        stub=kernel.stub,
+        sysfs=kernel.stub,
+        limits=BindLimits(status=0.1, driver=0.05),
+    )
+    binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
+    one = LocalBroker(binder, lambda: scan(kernel.root, node="a"), authorise=authorise)
+    await one.start()
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
+def driver_of(device: FakeDevice) -> str | None:
+    link = device.path / "driver"
+    return os.readlink(link).rpartition("/")[2] if link.is_symlink() else None
+
+
+async def driven_by(device: FakeDevice, driver: str) -> None:
+    async with asyncio.timeout(2):
+        while driver_of(device) != driver or (driver == "usb" and not device.interface().exists()):
+            await asyncio.sleep(0.002)
+
+
+def no_records(kernel: FakeKernel) -> bool:
+    return list((kernel.root / "run/usbdra/exports").glob("*.json")) == []
+
+
+async def test_local_broker_is_a_broker(broker: LocalBroker) -> None:
+    contract: Broker = broker
+    (device,) = await contract.inventory(B)
+    assert (device.name, device.busid, device.available) == (NAME, BUSID, True)
+    assert (device.vendor_id, device.product_id, device.serial) == ("0781", "5581", "A1")
+    assert device.interfaces == ((8, 6, 80),)
+    assert device.speed_code == 3
+
+
+async def test_a_session_from_grant_to_the_peers_end(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    assert granted.device.name == NAME
+    assert [phase for phase, _ in granted.timings] == ["authorise", "bind"]
+    assert kernel.stub.state(stick) == AVAILABLE
+    await broker.hand_over(granted, link.ours)
+    link.ours.close()
+    assert kernel.stub.state(stick) == USED
+    (device,) = await broker.inventory(C)
+    assert not device.available
+    assert device.reason == "in use by claim team/cam of node-b at 10.0.0.2:4242"
+    link.peer.close()  # the importer detaches, or is gone
+    await driven_by(stick, "usb")
+    await asyncio.sleep(0)
+    assert kernel.sockets == 0
+    assert no_records(kernel)
+    (device,) = await broker.inventory(C)
+    assert device.available
+
+
+async def test_r30_second_client_is_refused_at_once_with_the_claim(
+    broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    with pytest.raises(DeviceBusy, match="claim team/cam of node-b"):
+        await broker.acquire(OTHER, C)
+    await broker.hand_over(granted, link.ours)
+    with pytest.raises(DeviceBusy, match="claim team/cam of node-b"):
+        await broker.acquire(OTHER, C)
+    with pytest.raises(DeviceBusy):  # the claim's uid alone is no proof: another node says it
+        await broker.acquire(CLAIM, C)
+
+
+async def test_r30_of_two_at_once_one_gets_the_device(broker: LocalBroker) -> None:
+    results = await asyncio.gather(
+        broker.acquire(CLAIM, B), broker.acquire(OTHER, C), return_exceptions=True
+    )
+    assert sorted(type(result).__name__ for result in results) == ["DeviceBusy", "Granted"]
+
+
+async def test_r12_the_rightful_claim_gets_its_device_again(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    """Node b lost power: its old session still looks alive here."""
+    old = await broker.acquire(CLAIM, B)
+    await broker.hand_over(old, link.ours)
+    link.ours.close()
+    new = await broker.acquire(CLAIM, B)
+    assert new.session != old.session
+    assert link.peer_sees_end()
+    with TcpPair() as second:
+        await broker.hand_over(new, second.ours)
+        assert kernel.stub.state(stick) == USED
+        await broker.abandon(old)  # late, and of no effect
+        assert kernel.stub.state(stick) == USED
+
+
+async def test_r12_a_third_node_is_served_once_the_dead_session_is_dropped(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    await broker.hand_over(granted, link.ours)
+    link.ours.close()
+    kernel.stub.peer_gone(stick)  # keep-alive gave up
+    await driven_by(stick, "usb")
+    again = await broker.acquire(OTHER, C)
+    assert kernel.stub.state(stick) == AVAILABLE
+    await broker.abandon(again)
+
+
+async def test_abandon_before_and_after_the_hand_over(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    await broker.abandon(granted)
+    await broker.abandon(granted)
+    assert driver_of(stick) == "usb"
+    granted = await broker.acquire(CLAIM, B)
+    await broker.hand_over(granted, link.ours)
+    link.ours.close()
+    await broker.abandon(granted)
+    assert driver_of(stick) == "usb"
+    assert kernel.sockets == 0
+    assert link.peer_sees_end()
+    assert no_records(kernel)
+
+
+async def test_hand_over_that_fails_gives_the_device_back(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    kernel.stub.force_status(stick, 3)
+    with pytest.raises(ExportFailed):
+        await broker.hand_over(granted, link.ours)
+    assert driver_of(stick) == "usb"
+    assert no_records(kernel)
+    with pytest.raises(ExportFailed, match="is over"):
+        await broker.hand_over(granted, link.ours)
+
+
+async def test_pinned_devices_stay_bound_between_sessions(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    await broker._binder.bind(BUSID, pinned=True)
+    granted = await broker.acquire(CLAIM, B)
+    await broker.hand_over(granted, link.ours)
+    link.ours.close()
+    link.peer.close()
+    async with asyncio.timeout(2):
+        while kernel.stub.state(stick) != AVAILABLE or broker._leases:
+            await asyncio.sleep(0.002)
+    assert driver_of(stick) == "usbip-host"
+    (device,) = await broker.inventory(C)
+    assert device.available
+
+
+async def test_unplugged_while_exported(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    await broker.hand_over(granted, link.ours)
+    link.ours.close()
+    kernel.stub.unplug(stick)
+    assert link.peer_sees_end()
+    async with asyncio.timeout(2):
+        while broker._leases:
+            await asyncio.sleep(0.002)
+    assert list(await broker.inventory(B)) == []
+    assert no_records(kernel)
+    back = kernel.stub.plug(3, serial=b"A1")
+    granted = await broker.acquire(CLAIM, B)
+    await broker.abandon(granted)
+    assert driver_of(back) == "usb"
+
+
+async def test_r15_not_free_before_its_driver_is_back(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    kernel.stub.lost_drivers = {"usb-storage"}
+    await broker.abandon(granted)
+    (device,) = await broker.inventory(B)
+    assert not device.available
+    assert "has no driver again" in device.reason
+    kernel.stub.lost_drivers = set()
+    granted = await broker.acquire(CLAIM, B)
+    await broker.abandon(granted)
+    (device,) = await broker.inventory(B)
+    assert device.available
+
+
+async def test_policy_and_authorisation_come_before_the_bind(
+    kernel: FakeKernel, stick: FakeDevice
+) -> None:
+    slow = kernel.stub.plug(4, serial=b"S1", speed="12")
+
+    async def nobody(offer: Offer, request: GrantRequest, peer: Peer) -> None:
+        raise Refused(f"{peer.node} has no claim for {offer.name}")
+
+    async with started(kernel, nobody) as broker:
+        with pytest.raises(Refused, match="node-b has no claim"):
+            await broker.acquire(CLAIM, B)
+        with pytest.raises(Refused, match="is not offered"):
+            await broker.acquire(GrantRequest(slow.busid), B)
+        with pytest.raises(NotFound):
+            await broker.acquire(GrantRequest("usb-ffff-ffff-x"), B)
+        assert [device.busid for device in await broker.inventory(B)] == [BUSID]
+    assert driver_of(stick) == "usb"
+    assert kernel.stub.entries == {}
+
+
+async def test_running_sessions_outlive_the_exporter(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
+) -> None:
+    async with started(kernel) as broker:
+        granted = await broker.acquire(CLAIM, B)
+        await broker.hand_over(granted, link.ours)
+        link.ours.close()
+    assert kernel.stub.state(stick) == USED
+    async with started(kernel) as broker:
+        (device,) = await broker.inventory(C)
+        assert device.reason.startswith("in use by claim team/cam of node-b")
+        with pytest.raises(DeviceBusy, match="team/cam"):
+            await broker.acquire(OTHER, C)
+        kernel.stub.peer_gone(stick)
+        await asyncio.sleep(0.005)
+        granted = await broker.acquire(OTHER, C)
+        await broker.abandon(granted)
+    assert driver_of(stick) == "usb"
+    assert no_records(kernel)
+
+
+async def test_a_stop_gives_back_what_was_never_handed_over(
+    kernel: FakeKernel, stick: FakeDevice
+) -> None:
+    async with started(kernel) as broker:
+        await broker.acquire(CLAIM, B)
+        assert driver_of(stick) == "usbip-host"
+    assert driver_of(stick) == "usb"
+
+
+async def test_link_lost_by_other_news(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    await broker.hand_over(granted, link.ours)
+    link.ours.close()
+    await broker.link_lost(BUSID)
+    assert driver_of(stick) == "usb"
+    assert kernel.sockets == 0
+
+
+async def test_replugged_between_look_and_bind_is_asked_for_again(
+    kernel: FakeKernel, stick: FakeDevice
+) -> None:
+    old = scan(kernel.root, node="a")
+    kernel.stub.unplug(stick)
+    back = kernel.stub.plug(3, serial=b"A1")  # another device number
+    host = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub)
+    binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
+    broker = LocalBroker(binder, lambda: old)
+    with pytest.raises(NotFound, match="replugged meanwhile"):
+        await broker.acquire(CLAIM, B)
+    assert driver_of(back) == "usb"
+    assert no_records(kernel)
