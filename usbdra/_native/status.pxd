@@ -119,8 +119,8 @@ cdef inline bint device(
 cdef inline bint header(Text at, Text end, Layout* layout) noexcept nogil:
     """`[hub] port|prt sta spd [bus] dev socket|sockfd local_busid`, all and nothing else.
 
-    Columns are told apart one by one since stable kernels mix them (4.9 and 4.14 took over the
-    `sockfd` column of 4.15).
+    Columns are told apart one by one since stable kernels mix them: the fix of CVE-2017-16911
+    brought the `sockfd` column of 4.15 to older layouts.
     """
     cdef Word words[MAX_WORDS]
     cdef Py_ssize_t count = split(at, end, words)
