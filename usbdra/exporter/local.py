@@ -12,7 +12,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from usbdra.discovery.snapshot import Snapshot
@@ -26,8 +26,8 @@ from usbdra.types import BusId, Offer, RemoteDevice
 
 _log = logging.getLogger(__name__)
 
-Authorise = Callable[[Offer, GrantRequest, Peer], None]
-"""Raises Refused when this peer may not have this device."""
+Authorise = Callable[[Offer, GrantRequest, Peer], Awaitable[None]]
+"""Raises UsbdraError when this peer may not have this device."""
 
 
 @dataclass(eq=False, slots=True)
@@ -120,7 +120,7 @@ class LocalBroker:
         if not offer.exportable:
             raise Refused(f"device {offer.name} is not offered: {offer.reason}")
         if self._authorise is not None:
-            self._authorise(offer, request, peer)
+            await self._authorise(offer, request, peer)
         busid = offer.device.busid
         await self._free(offer, request, peer)
         lease = Lease(
@@ -160,6 +160,11 @@ class LocalBroker:
         lease = self._by_key(granted.session)
         if lease is not None:
             await self._close(lease)
+
+    def holder(self, busid: BusId) -> str | None:
+        """Who has the device over the network, in words; None when nobody."""
+        lease = self._leases.get(busid)
+        return lease.session.holder if lease is not None else None
 
     async def link_lost(self, busid: BusId) -> None:
         """The link of this device is known to be over by other means than its socket."""

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent: builds the parts, wires them, starts and stops them in order.
+
+Owns composition and nothing else. Order of start: look at the node, finish what an earlier agent
+left half done, serve the kubelet, publish, export. Running links are the kernel's and are not
+touched by a start or a stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from usbdra.agent.devices import NodeDevices
+from usbdra.agent.options import AgentOptions
+from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims, read_claim
+from usbdra.agent.probes import Probes, socket_path
+from usbdra.agent.reporter import KubeReporter
+from usbdra.agent.views import PublishedDevices
+from usbdra.discovery import hostuse, tree
+from usbdra.discovery.inventory import Inventory
+from usbdra.discovery.live import LiveInventory
+from usbdra.discovery.policy import is_candidate
+from usbdra.discovery.uevent import NetlinkSource, UeventHub
+from usbdra.errors import KernelUnsupported, UsbdraError
+from usbdra.exporter.bind import Binder
+from usbdra.exporter.local import LocalBroker
+from usbdra.exporter.policy import AccessPolicy, parse_networks
+from usbdra.exporter.server import ExporterServer, Listen
+from usbdra.importer.attach import Attacher
+from usbdra.kube import errors as kube_errors
+from usbdra.kube.client import KubeClient
+from usbdra.kube.types import NODE
+from usbdra.plugin.acts import Step
+from usbdra.plugin.files import ClaimFiles
+from usbdra.plugin.health import HealthBoard
+from usbdra.plugin.locks import NodeLock
+from usbdra.plugin.prepare import Preparer
+from usbdra.plugin.records import Records
+from usbdra.plugin.server import PluginServer
+from usbdra.plugin.sockets import socket_paths
+from usbdra.slices.build import Layout, SliceOptions, Visibility, build
+from usbdra.slices.capacity import claimable
+from usbdra.slices.publish import Owner, SlicePublisher
+from usbdra.state.claims import ClaimSchema
+from usbdra.state.recover import Lost
+from usbdra.state.store import RecordStore
+from usbdra.transport.tls import Identity, TlsFiles
+from usbdra.types import BusId, ClaimUid, Hub, Port, PortState
+from usbdra.vhci.driver import VhciDriver
+
+log = logging.getLogger(__name__)
+
+FALLBACK_FIELDS = frozenset({"allowMultipleAllocations", "capacity.requestPolicy"})
+"""Without these fields a hub cannot be counted by the scheduler: one device per port then."""
+
+
+async def run(options: AgentOptions) -> None:
+    """Be the node's agent until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        probes = Probes(socket_path(options.run_dir, options.pod_uid))
+        await probes.start()
+        stack.push_async_callback(probes.stop)
+        api = await KubeClient.connect(options.kubeconfig)
+        stack.push_async_callback(api.aclose)
+        hub = UeventHub(NetlinkSource())
+        hub.start()
+        stack.callback(hub.close)
+        agent = Agent(options, api, hub, probes)
+        tasks = asyncio.create_task(agent.run())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        tasks.cancel()
+        try:
+            await tasks
+        except asyncio.CancelledError:
+            log.info("agent stopped")
+
+
+class Agent:
+    """The parts of one node, wired."""
+
+    def __init__(
+        self, options: AgentOptions, api: KubeClient, hub: UeventHub, probes: Probes
+    ) -> None:
+        self._options = options
+        self._api = api
+        self._probes = probes
+        self._live = LiveInventory(
+            Inventory(options.root, node=options.node, policy=options.policy), hub, poke=tree.poke
+        )
+        self._vhci = VhciDriver(
+            options.root, node=options.node, lock_file=options.run_dir / "vhci.lock"
+        )
+        binder = Binder(
+            options.root, events=hub, in_use=self._host_use, journal=options.run_dir / "exports"
+        )
+        self._broker = LocalBroker(binder, lambda: self._live.snapshot, authorise=self._authorise)
+        dialler = Dialler(api, self._identity, options.port)
+        self._devices = NodeDevices(
+            connect=dialler.connect,
+            attacher=Attacher(self._vhci, hub, root=options.root),
+            vhci=self._vhci,
+            events=hub,
+            snapshot=lambda: self._live.snapshot,
+            leases=self._broker,
+            root=options.root,
+        )
+        self._guard = ClaimGuard(api, options.driver, options.node, self._devices.holder)
+        self._reporter = KubeReporter(api, options.driver, options.node)
+        store = RecordStore(options.state_dir / "claims", ClaimSchema())
+        self._records = Records(store)
+        self._preparer = Preparer(
+            driver=options.driver,
+            node=options.node,
+            boot_id=_boot_id(),
+            records=self._records,
+            claims=LiveClaims(api),
+            view=PublishedDevices(api, options.driver, options.node, lambda: self._live.snapshot),
+            attacher=self._devices,
+            files=ClaimFiles(options.driver, options.cdi_dir, options.claims_dir),
+            reporter=self._reporter,
+            node_lock=NodeLock(options.run_dir / "agent.lock", self._records.load),
+            on_step=_Fault(options.fault) if options.fault else _go_on,
+        )
+        self._plugin = PluginServer(
+            options.driver,
+            socket_paths(
+                options.driver,
+                options.pod_uid,
+                options.kubelet_dir / "plugins_registry",
+                options.kubelet_dir / "plugins",
+            ),
+            self._preparer,
+            HealthBoard(),
+            on_registered=lambda: probes.set("startup"),
+        )
+        self._publisher: SlicePublisher | None = None
+
+    async def run(self) -> None:
+        """Start all parts and keep them until cancelled, then stop them in reverse."""
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            self._live.inventory.resync()
+            group.create_task(self._live.run())
+            group.create_task(self._reporter.run())
+            stack.push_async_callback(self._preparer.aclose)
+            lost = await self._preparer.recover(self._ports(), await self._allocated())
+            await self._broker.start()
+            stack.push_async_callback(self._broker.stop)
+            await self._plugin.start()
+            stack.push_async_callback(self._plugin.stop)
+            group.create_task(self._export())
+            group.create_task(self._publish())
+            for one in lost:
+                group.create_task(self._restore(one))
+            log.info(
+                "agent started",
+                extra={"node": self._options.node, "devices": len(self._live.snapshot.offers)},
+            )
+            await asyncio.Event().wait()
+
+    async def _export(self) -> None:
+        """Serve other nodes; without certificates or kernel TLS say so and try again."""
+        options = self._options
+        server = ExporterServer(
+            self._broker,
+            Listen(options.listen, options.port, reuse_port=True),
+            identity=await self._wait_for_identity(),
+            policy=AccessPolicy(networks=parse_networks(options.allowed_cidrs)),
+        )
+        async with server:
+            log.info("exporter listens", extra={"port": options.port})
+            await asyncio.Event().wait()
+
+    async def _wait_for_identity(self) -> Identity:
+        """This node's certificate as soon as it can be used."""
+        pause = 1.0
+        while True:
+            try:
+                return self._identity()
+            except UsbdraError as error:
+                log.warning("devices are not exported yet: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 30.0)
+
+    async def _publish(self) -> None:
+        """Slices follow the snapshot and the ports; the Node is their owner."""
+        owner = Owner(self._options.node, await self._node_uid(), self._options.driver)
+        publisher = SlicePublisher(self._api, owner, self._slices)
+        self._publisher = publisher
+        async with asyncio.TaskGroup() as group:
+            group.create_task(publisher.run())
+            group.create_task(self._ready(publisher))
+            async for _ in self._live.watch():
+                publisher.wake()
+
+    async def _ready(self, publisher: SlicePublisher) -> None:
+        await publisher.published()
+        self._probes.set("ready")
+
+    async def _node_uid(self) -> str:
+        pause = 0.5
+        while True:
+            try:
+                return str((await self._api.get(NODE, self._options.node))["metadata"]["uid"])
+            except kube_errors.ApiError as error:
+                log.warning("slices wait for the API server: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 30.0)
+
+    def _slices(self, dropped: frozenset[str]) -> Sequence[dict[str, object]]:
+        """What to publish now, given the fields that this API server does not keep."""
+        options = SliceOptions(
+            node=self._options.node,
+            group=self._options.group,
+            visibility=Visibility(self._options.visibility),
+            layout=Layout.PORTS if dropped & FALLBACK_FIELDS else Layout.HUB,
+        )
+        return build(self._live.snapshot.offers, self._claimable(), options)
+
+    def _claimable(self) -> Mapping[Hub, int]:
+        """Ports for claims: all that work, less those that somebody else's devices sit on."""
+        try:
+            table = self._vhci.table()
+        except KernelUnsupported as error:
+            log.warning("no ports are published: %s", error, extra={"once": "no ports"})
+            return {}
+        ours = {
+            device.held.port
+            for record in self._records.all().values()
+            for device in record.devices
+            if device.held is not None
+        }
+        foreign: dict[Hub, int] = {}
+        for port in table.ports:
+            taken = port.state in (PortState.USED, PortState.ATTACHING, PortState.STOPPING)
+            if taken and port.port not in ours and port.hub is not None and not self._busy(port):
+                foreign[port.hub] = foreign.get(port.hub, 0) + 1
+        return claimable(table.hubs, self._options.max_ports, foreign)
+
+    def _busy(self, port: Port) -> bool:
+        """A claim of ours is about to have this port: its intent is on record."""
+        return any(
+            device.intent is not None and device.intent.port == port.port
+            for record in self._records.all().values()
+            for device in record.devices
+        )
+
+    async def _restore(self, lost: Lost) -> None:
+        """Attach again what a prepared claim lost while no agent ran, with growing pauses."""
+        pause = 1.0
+        while True:
+            record = self._records.get(lost.uid)
+            if record is None:
+                return
+            try:
+                await self._preparer.restore(record.ref)
+            except UsbdraError as error:
+                log.warning("%s is not whole again: %s", record.ref, error)
+            else:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 60.0)
+
+    async def _allocated(self) -> Mapping[ClaimUid, bool] | None:
+        """Which recorded claims the API still has allocated; None when it does not answer."""
+        await self._records.load()
+        found: dict[ClaimUid, bool] = {}
+        for uid, record in self._records.all().items():
+            try:
+                claim = await read_claim(self._api, record.ref.namespace, record.ref.name)
+            except kube_errors.ApiError as error:
+                log.warning("claims are not checked at this start: %s", error)
+                return None
+            if claim is not None and claim["metadata"]["uid"] == uid:
+                found[uid] = bool((claim.get("status") or {}).get("allocation"))
+        return found
+
+    def _ports(self) -> Sequence[Port]:
+        try:
+            return self._vhci.table().ports
+        except KernelUnsupported as error:
+            log.warning("devices of other nodes cannot be used here: %s", error)
+            return ()
+
+    async def _authorise(self, *request: object) -> None:
+        await self._guard.authorise(*request)  # type: ignore[arg-type]
+
+    def _host_use(self, busid: BusId) -> str | None:
+        devices = [d for d in self._live.snapshot.devices if is_candidate(d)]
+        return hostuse.find_holders(self._options.root, devices).get(busid)
+
+    def _identity(self) -> Identity:
+        return Identity(TlsFiles.in_directory(self._options.pki_dir))
+
+
+def _go_on(step: Step, uid: ClaimUid) -> None:
+    """Every step but in the beds."""
+
+
+class _Fault:
+    """Kills this process at a step of a claim: the beds prove that nothing is lost then."""
+
+    def __init__(self, text: str) -> None:
+        step, _, count = text.partition(":")
+        self._step = Step(step)
+        self._left = int(count or 1)
+
+    def __call__(self, step: Step, uid: ClaimUid) -> None:
+        if step is self._step:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

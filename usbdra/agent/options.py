@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent is told at its start. Plain values; checks that need the node are made later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from usbdra.discovery.policy import Policy
+from usbdra.types import NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """One agent of one node. `pod_uid` tells two agents of an upgrade apart."""
+
+    node: NodeName
+    pod_uid: str
+    group: str = "virtualization.deckhouse.io"
+    port: int = 3241
+    listen: tuple[str, ...] = ("0.0.0.0", "::")  # noqa: S104 a server's default
+    allowed_cidrs: tuple[str, ...] = ()
+    visibility: str = "Cluster"
+    policy: Policy = field(default_factory=Policy)
+    max_ports: int | None = None
+    """At most so many ports of each hub; None for all that the kernel has."""
+    root: Path = Path("/")
+    pki_dir: Path = Path("/etc/usbdra/pki")
+    run_dir: Path = Path("/run/usbdra")
+    state_dir: Path = Path("/var/lib/usbdra")
+    kubelet_dir: Path = Path("/var/lib/kubelet")
+    cdi_dir: Path = Path("/var/run/cdi")
+    claims_dir: Path = Path("/dev/usbdra")
+    kubeconfig: Path | None = None
+    """None: the pod's service account."""
+    fault: str = ""
+    """For the beds: `STEP[:N]` kills the process at the Nth such step of a claim."""
+
+    @property
+    def driver(self) -> str:
+        """The DRA driver name."""
+        return f"usb.{self.group}"

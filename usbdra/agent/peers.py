@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Both sides of a claim's link between two agents: asking for a device, and who may have ours.
+
+Owns the address of a node and the live read of a claim. The decision itself is
+exporter/rightful.py's; the protocol is importer/dial.py's and exporter/server.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from usbdra.agent.devices import Connection
+from usbdra.errors import DeviceBusy, NotFound, Refused
+from usbdra.exporter import rightful
+from usbdra.exporter.broker import GrantRequest, Peer
+from usbdra.importer.dial import dial
+from usbdra.kube import errors
+from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
+from usbdra.plugin.contracts import Order
+from usbdra.state.claims import ClaimRef
+from usbdra.transport.tls import Identity
+from usbdra.types import DeviceName, NodeName, Offer
+from usbdra.usbip.extension import ClaimRef as WireClaim
+
+
+class Api(Protocol):
+    """The verb of KubeClient that peers need."""
+
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
+        """See KubeClient.get."""
+        ...
+
+
+class Dialler:
+    """Connects to the node of an order and gets its grant."""
+
+    def __init__(self, api: Api, identity: Callable[[], Identity], port: int) -> None:
+        self._api = api
+        self._identity = identity
+        self._port = port
+
+    async def connect(self, order: Order) -> Connection:
+        """A granted connection. Raises NotFound, LinkError, Refused and their kin."""
+        address = await self._address(order.node)
+        claim = WireClaim(order.claim.namespace, order.claim.name, order.claim.uid)
+        link = await dial(address, self._port, identity=self._identity(), expect=order.node)
+        async with link:
+            device = await link.grant(order.name, claim=claim)
+            return Connection(link.take_socket(), device, link.timings)
+
+    async def _address(self, name: NodeName) -> str:
+        try:
+            node = await self._api.get(NODE, name)
+        except errors.ApiNotFound as error:
+            raise NotFound(f"node {name} is not in the cluster any more") from error
+        for address in (node.get("status") or {}).get("addresses") or ():
+            if address["type"] == "InternalIP":
+                return str(address["address"])
+        raise NotFound(f"node {name} has no InternalIP")
+
+
+class ClaimGuard:
+    """Authorises each request for one of our devices by a live read of its claim."""
+
+    def __init__(
+        self,
+        api: Api,
+        driver: str,
+        node: NodeName,
+        held_here: Callable[[DeviceName], ClaimRef | None],
+    ) -> None:
+        self._api = api
+        self._driver = driver
+        self._node = node
+        self._held_here = held_here
+
+    async def authorise(self, offer: Offer, request: GrantRequest, peer: Peer) -> None:
+        """Return when the peer may have the device. Raises UsbdraError with the reason."""
+        if peer.node is None:
+            raise Refused("a device of this node is given only over an authenticated link")
+        if request.claim is None:
+            raise Refused("a device of this node is given only for a ResourceClaim")
+        holder = self._held_here(offer.name)
+        if holder is not None:
+            raise DeviceBusy(offer.name, str(holder))
+        claim = request.claim
+        rightful.require(
+            await read_claim(self._api, claim.namespace, claim.name),
+            what=f"claim {claim.namespace}/{claim.name}",
+            uid=claim.uid,
+            driver=self._driver,
+            device=offer.name,
+            exporter=self._node,
+            importer=peer.node,
+        )
+
+
+class LiveClaims:
+    """The plugin's Claims: every answer is read from the API server now."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    async def get(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The claim, None when there is none."""
+        return await read_claim(self._api, namespace, name)
+
+
+async def read_claim(api: Api, namespace: str, name: str) -> Mapping[str, Any] | None:
+    """A ResourceClaim as it is now; None when there is none. Raises ApiError."""
+    try:
+        return await api.get(RESOURCE_CLAIM, name, namespace)
+    except errors.ApiNotFound:
+        return None

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers the kubelet's probes on a Unix socket of this very agent, and asks there.
+
+A port would be shared by the old and the new agent of an upgrade, and one would answer for the
+other. Owns the socket and the words `live`, `startup`, `ready`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+PROBES = ("live", "startup", "ready")
+_TIMEOUT = 5.0
+
+
+class Probes:
+    """States by probe; each starts as False. `live` is True once the loop answers at all."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._states: dict[str, bool] = {"live": True, "startup": False, "ready": False}
+        self._server: asyncio.Server | None = None
+
+    def set(self, probe: str, state: bool = True) -> None:
+        """Write down what a probe is told from now on."""
+        self._states[probe] = state
+
+    @property
+    def states(self) -> Mapping[str, bool]:
+        """What each probe would be told."""
+        return dict(self._states)
+
+    async def start(self) -> None:
+        """Listen; a socket that an earlier agent of the same pod left is replaced."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+        self._server = await asyncio.start_unix_server(self._answer, self._path)
+
+    async def stop(self) -> None:
+        """Stop listening and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+            with suppress(FileNotFoundError):
+                self._path.unlink()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, TimeoutError, ValueError):
+            async with asyncio.timeout(_TIMEOUT):
+                word = (await reader.readline()).decode(errors="replace").strip()
+            writer.write(b"ok\n" if self._states.get(word) else b"no\n")
+            await writer.drain()
+        writer.close()
+
+
+def socket_path(run_dir: Path, pod_uid: str) -> Path:
+    """Where the agent of this pod answers its probes."""
+    return run_dir / f"probe-{pod_uid[:40]}.sock"
+
+
+def ask(path: Path, probe: str) -> bool:
+    """One probe of the agent that listens at `path`; False when it does not answer in time."""
+    try:
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(_TIMEOUT)
+            sock.connect(str(path))
+            sock.sendall(f"{probe}\n".encode())
+            return sock.recv(16) == b"ok\n"
+    except OSError:
+        return False

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`usbdra agent`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+
+from usbdra.cli.group import common_options
+from usbdra.cli.invocation import Invocation, pass_invocation
+
+_BOOL = click.Choice(("true", "false"))
+
+
+@click.command("agent")
+@common_options(())
+@click.option("--node", envvar="NODE_NAME", metavar="NAME", help="This node's name.")
+@click.option("--pod-uid", envvar="POD_UID", default="", help="UID of the agent's own pod.")
+@click.option("--group", metavar="GROUP", help="API group; the driver is usb.GROUP.")
+@click.option("--port", type=int, help="TCP port of the exporter, on every node the same.")
+@click.option("--visibility", type=click.Choice(("Cluster", "Node")))
+@click.option("--forward-low-speed", type=_BOOL, help="Let 1.5 and 12 Mbit/s cross nodes.")
+@click.option("--max-ports", type=int, help="Ports of each hub to use at most; 0 for all.")
+@click.option("--pki", type=click.Path(path_type=Path), help="ca.crt, tls.crt and tls.key.")
+@click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
+@click.option("--log-format", type=click.Choice(("text", "json")), default="json")
+@click.option(
+    "--kubelet-dir",
+    type=click.Path(path_type=Path),
+    default=Path("/var/lib/kubelet"),
+    show_default=True,
+)
+@click.option(
+    "--cdi-dir", type=click.Path(path_type=Path), default=Path("/var/run/cdi"), show_default=True
+)
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
+@click.option(
+    "--probe",
+    type=click.Choice(("live", "startup", "ready")),
+    help="Ask the running agent instead; status 0 for yes, 1 for no.",
+)
+@pass_invocation
+def agent_command(
+    invocation: Invocation,
+    node: str | None,
+    pod_uid: str,
+    group: str | None,
+    port: int | None,
+    visibility: str | None,
+    forward_low_speed: str | None,
+    max_ports: int | None,
+    pki: Path | None,
+    log_level: str | None,
+    log_format: str,
+    kubelet_dir: Path,
+    cdi_dir: Path,
+    kubeconfig: Path | None,
+    probe: str | None,
+) -> int:
+    """Be the agent of a Kubernetes node: publish its devices, prepare claims, export.
+
+    The DaemonSet of the chart starts it; it runs as root on the host's network.
+    """
+    pod_uid = pod_uid or "standalone"
+    if probe is not None:
+        from usbdra.agent.probes import ask, socket_path
+
+        return 0 if ask(socket_path(Path("/run/usbdra"), pod_uid), probe) else 1
+    from usbdra import log
+    from usbdra.agent import daemon
+    from usbdra.agent.options import AgentOptions
+    from usbdra.cli import parts
+    from usbdra.types import NodeName
+
+    settings = invocation.live_settings(
+        node=node,
+        group=group,
+        port=port,
+        visibility=visibility,
+        forward_low_speed=forward_low_speed,
+        pki_dir=pki,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    log.setup(settings.log_level, settings.log_format)
+    options = AgentOptions(
+        node=NodeName(parts.node_name(settings)),
+        pod_uid=pod_uid,
+        group=settings.group,
+        port=settings.port,
+        listen=settings.listen,
+        allowed_cidrs=settings.allowed_cidrs,
+        visibility=settings.visibility,
+        policy=parts.policy(settings),
+        max_ports=max_ports or settings.max_ports or None,
+        pki_dir=settings.pki_dir,
+        run_dir=settings.run_dir,
+        kubelet_dir=kubelet_dir,
+        cdi_dir=cdi_dir,
+        kubeconfig=kubeconfig,
+        fault=os.environ.get("USBDRA_FAULT", ""),
+    )
+    asyncio.run(daemon.run(options))
+    return 0
