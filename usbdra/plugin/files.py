@@ -136,7 +136,7 @@ class ClaimFiles:
 
     def _spec_text(self, record: ClaimRecord) -> str:
         own = PurePosixPath(self._claim_dir(record.ref.uid))
-        return json.dumps(cdi.build_spec(self._driver, record, own), indent=1) + "\n"
+        return json.dumps(cdi.build_spec(self._driver, record, own)) + "\n"
 
     def _spec_path(self, uid: ClaimUid) -> Path:
         return self._cdi_dir / cdi.file_name(self._driver, self._checked(uid))

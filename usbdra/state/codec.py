@@ -19,15 +19,16 @@ T = TypeVar("T")
 
 def encode(value: Any) -> Any:
     """The JSON form of a record: dataclasses as objects, enums by value, tuples as arrays."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
         return [encode(item) for item in value]
-    return value
+    kind: Any = type(value)
+    return {name: encode(getattr(value, name)) for name in _names(kind)}
 
 
 def decode(kind: type[T], data: Any, where: str) -> T:
@@ -98,6 +99,12 @@ def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
         elif spec.default is MISSING and spec.default_factory is MISSING:
             raise ValueError(f"{where} has no field {spec.name!r}")
     return kind(**values)
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """Field names of a dataclass. Raises TypeError for any other type."""
+    return tuple(spec.name for spec in fields(kind))
 
 
 @cache

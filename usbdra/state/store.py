@@ -129,7 +129,7 @@ class RecordStore(Generic[T]):
             "checksum": _checksum(data),
             "data": data,
         }
-        return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+        return json.dumps(document, sort_keys=True).encode() + b"\n"
 
     def _read(self, path: Path) -> T | SetAside | None:
         try:
