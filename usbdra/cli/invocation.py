@@ -101,10 +101,20 @@ class Invocation:
             write(json.dumps(data) + "\n")
 
 
+class ReaderGone(Exception):
+    """Whoever read our output has closed it: there is nobody to tell anything."""
+
+
 def write(text: str) -> None:
-    """Write to standard output and flush, so a reader sees whole results at once."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    """Write to standard output and flush, so a reader sees whole results at once.
+
+    Raises ReaderGone, which unlike BrokenPipeError click leaves alone.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGone from None
 
 
 def to_yaml(data: object) -> str:

@@ -16,7 +16,7 @@ from typing import NoReturn
 import click
 
 from usbdra.cli.group import program
-from usbdra.cli.invocation import Invocation
+from usbdra.cli.invocation import Invocation, ReaderGone
 from usbdra.cli.table import printable
 from usbdra.errors import ConfigError, NotPermitted, UsbdraError
 
@@ -42,7 +42,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = program.main(arguments, prog_name="usbdra", standalone_mode=False, obj=invocation)
-    except BrokenPipeError:
+    except ReaderGone:
         _drop_output()
         return EXIT_BROKEN_PIPE
     except (KeyboardInterrupt, click.Abort):

@@ -86,6 +86,7 @@ def remote(found: RemoteDevice) -> dict[str, Any]:
         "product": found.product,
         "serial": found.serial,
         "bcd": found.bcd,
+        "speed": speed.mbit_text,
         "speedClass": speed.speed_class.value if speed.speed_class else None,
         "class": f"{found.class_code:02x}",
         "interfaceClasses": sorted({f"{c:02x}" for c, _, _ in found.interfaces}),
@@ -107,13 +108,13 @@ def remote_row(found: RemoteDevice, wide: bool) -> tuple[str, ...]:
     return row + more if wide else row
 
 
-def port(row: Port, stopping: Iterable[int] = ()) -> dict[str, Any]:
+def port(row: Port) -> dict[str, Any]:
     """One port of `ports -o json`. `remoteDevice` is `bus-device` on the exporter, or None."""
     return {
         "port": row.port,
         "controller": row.controller,
         "hub": row.hub.value if row.hub else None,
-        "state": "stopping" if row.port in stopping else row.state.value,
+        "state": row.state.value,
         "remoteDevice": f"{row.devid >> 16}-{row.devid & 0xFFFF}" if row.devid else None,
         "localBusID": row.local_busid,
     }

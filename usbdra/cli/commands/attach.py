@@ -124,11 +124,13 @@ def detach_command(invocation: Invocation, port: str) -> None:
     Returns when the port is free again. The exporter gives the device to its own driver.
     """
     settings = invocation.live_settings()
-    number = asyncio.run(_detach(settings, port))
-    invocation.line(f"port {number} is free", {"port": number, "detached": True})
+    number, detached = asyncio.run(_detach(settings, port))
+    text = f"port {number} is free" + ("" if detached else " already")
+    invocation.line(text, {"port": number, "detached": detached})
 
 
-async def _detach(settings: Settings, port: str) -> int:
+async def _detach(settings: Settings, port: str) -> tuple[int, bool]:
+    """The port, and whether there was something on it: a device that went by itself is no error."""
     from usbdra.errors import NotFound
     from usbdra.types import PortId, PortState
     from usbdra.vhci.waiting import Waiter
@@ -146,8 +148,8 @@ async def _detach(settings: Settings, port: str) -> int:
     if row is None:
         raise NotFound(f"no port {number}; this node has {len(rows)}")
     if row.state is PortState.FREE:
-        raise NotFound(f"port {number} is free already; `usbdra ports --used` lists the others")
+        return number, False
     with parts.uevents() as events:
         async with Waiter(events) as waiter:
             await vhci.detach(number, waiter)
-    return number
+    return number, True
