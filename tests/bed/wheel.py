@@ -131,9 +131,14 @@ def _environment(name: str, requirements: list[str], own: Path | None, extra: Pa
     return entry("image", f"{name}-{digest(parts)}", build) / "image"
 
 
-def project_image() -> Path:
-    """ext4 image of /opt/usbdra: the installed wheel with its dependencies and programs."""
-    return _environment("usbdra", list(_project()["project"]["dependencies"]), wheel(), None)
+def project_image(*extras: str) -> Path:
+    """ext4 image of /opt/usbdra: the installed wheel with its dependencies and programs.
+
+    extras: optional dependencies of the project to install as well.
+    """
+    project = _project()["project"]
+    optional = [r for extra in extras for r in project["optional-dependencies"][extra]]
+    return _environment("usbdra", [*project["dependencies"], *optional], wheel(), None)
 
 
 def tests_image() -> Path:

@@ -35,7 +35,7 @@ _PATH = f"{HOME}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 def usbdra_archive(tag: str) -> Path:
     """An image archive of the working tree's wheel, named NAME:tag."""
-    base, environment = _base_layer(), project_image()
+    base, environment = _base_layer(), project_image("cluster")
 
     def build(folder: Path) -> None:
         with step(f"writing the image {NAME}:{tag}"):

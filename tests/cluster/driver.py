@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver in the bed: image, chart, certificates and node labels, as an administrator would.
+
+Owns the installation; the bed is bed.py's. Nothing here is special to the bed but where the
+image and the chart's renderer come from.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.bed.clusterbin import helm_binary
+from tests.bed.node import Node
+from tests.cluster.bed import ClusterBed, ClusterSpec
+from tests.cluster.usbdra_image import usbdra_archive
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy/helm/usbdra"
+NAMESPACE = "usbdra"
+GROUP = "virtualization.deckhouse.io"
+DRIVER = f"usb.{GROUP}"
+VERSION = "0.1.0"
+PKI = "/etc/usbdra/pki"
+
+
+def spec(**changes: Any) -> ClusterSpec:
+    """A cluster whose nodes have the driver's image."""
+    return ClusterSpec(archives=[usbdra_archive(VERSION)], **changes)
+
+
+def render(values: Mapping[str, str] | None = None) -> str:
+    """The chart's manifests. Raises RuntimeError with what helm said."""
+    command = [str(helm_binary()), "template", "usbdra", str(CHART), "--namespace", NAMESPACE]
+    command += ["--set", "createNamespace=true"]
+    for key, value in (values or {}).items():
+        command += ["--set", f"{key}={value}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"helm template: {done.stderr.strip()}")
+    return done.stdout
+
+
+def certify(bed: ClusterBed) -> None:
+    """A CA on the first node, a certificate on each; keys go nowhere else."""
+    names = list(bed.nodes)
+    first = bed.machine(names[0])
+    _usbdra(first, "pki", "init")
+    for name in names:
+        node = bed.machine(name)
+        _usbdra(first, "pki", "issue", name, "--host", node.ip)
+        for file in ("ca.crt", "tls.crt", "tls.key"):
+            node.write(f"{PKI}/{file}", first.read(f"{PKI}/nodes/{name}/{file}"), mode=0o600)
+
+
+def _usbdra(node: Node, *words: str) -> None:
+    """The program out of the image, without a cluster."""
+    mount = f"--mount=type=bind,src={PKI},dst={PKI},options=rbind:rw"
+    node.sh(f"mkdir -p {PKI}")
+    image = f"localhost/usbdra:{VERSION}"
+    run = ["ctr", "-n", "k8s.io", "run", "--rm", mount, image, f"pki-{time.monotonic_ns()}"]
+    node.run([*run, "usbdra", *words], timeout=120)
+
+
+def install(bed: ClusterBed, values: Mapping[str, str] | None = None) -> None:
+    """Certificates, node labels, the chart; returns when every agent is ready."""
+    certify(bed)
+    for name in bed.nodes:
+        bed.api.kubectl("label", "node", name, f"{GROUP}/usbip=true", "--overwrite")
+    bed.api.apply(render(values), namespace=NAMESPACE)
+    ready(bed)
+
+
+def ready(bed: ClusterBed, timeout: float = 180) -> None:
+    """Wait until the DaemonSet is rolled out."""
+    bed.api.kubectl(
+        "-n", NAMESPACE, "rollout", "status", "daemonset/usbdra-agent",
+        f"--timeout={timeout:.0f}s", timeout=timeout + 10,
+    )  # fmt: skip
