@@ -159,7 +159,7 @@ class VhciDriver:
             stop=ended,
         )
         if found is None:
-            state = find(self._ports(), placed.port).state
+            state = self._port(placed.port).state
             cause = (
                 "the link ended"
                 if ended is not None and ended.done()
@@ -192,11 +192,11 @@ class VhciDriver:
                 raise DetachStuck(f"port {port} cannot be detached: {error}") from error
 
         def gone() -> bool | None:
-            free = find(self._ports(), port).state is PortState.FREE
+            free = self._port(port).state is PortState.FREE
             return (free and not device.exists()) or None
 
         if await waiter.until(gone, below(place.devpath), timeout=timeout, reread=True) is None:
-            state = find(self._ports(), port).state
+            state = self._port(port).state
             if state is not PortState.FREE:
                 self._stuck.add(port)
             raise DetachStuck(
@@ -214,6 +214,16 @@ class VhciDriver:
         return self._placed(ports, row, hub_of(row), row.speed_code)
 
     def _ports(self) -> tuple[Port, ...]:
+        return ports_of(self._rows(), _CODES)
+
+    def _port(self, number: PortId) -> Port:
+        """One port as it is now; the other rows are not looked at. Raises NotFound."""
+        rows = self._rows()
+        if number < len(rows) and rows[number].port == number:
+            return ports_of([rows[number]], _CODES)[0]
+        return find(ports_of(rows, _CODES), number)
+
+    def _rows(self) -> kernel.StatusTable:
         directory = layout.control_directory(self._root)
         try:
             rows = self._native.read_status(os.fsencode(directory), layout.status_files(directory))
@@ -221,10 +231,9 @@ class VhciDriver:
             raise UnknownStatusLayout(error.header) from error
         except OSError as error:
             raise KernelUnsupported(f"vhci status cannot be read: {error}") from error
-        ports = ports_of(rows, _CODES)
         if self._stuck:
-            self._stuck -= {port.port for port in ports if port.state is PortState.FREE}
-        return ports
+            self._stuck -= {port.port for port in ports_of(rows, _CODES) if _is_free(port)}
+        return rows
 
     def _write(self, port: Port, sockfd: int, devid: int, code: int) -> int | None:
         """One attach write, two for a super-plus device on a kernel that may not know it.
@@ -258,7 +267,7 @@ class VhciDriver:
     def _taken(self, error: OSError, port: PortId) -> bool:
         if error.errno in _TRY_NEXT:
             return True
-        taken = find(self._ports(), port).state is not PortState.FREE
+        taken = self._port(port).state is not PortState.FREE
         return error.errno == errno.EINVAL and taken
 
     def _refused(self, error: OSError, port: PortId, code: int) -> AttachFailed:
@@ -266,7 +275,7 @@ class VhciDriver:
 
     def _prove(self, port: Port) -> None:
         """Look at the row after the write: its success alone proves nothing."""
-        if find(self._ports(), port.port).state is PortState.FREE:
+        if self._port(port.port).state is PortState.FREE:
             raise AttachFailed(
                 f"port {port.port} is free again right after its attach: the link ended at once"
             )
@@ -279,3 +288,7 @@ class VhciDriver:
         return layout.place_of(
             self._root, port.controller, hub_of(port), root_hub_port(ports, port)
         )
+
+
+def _is_free(port: Port) -> bool:
+    return port.state is PortState.FREE
