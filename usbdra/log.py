@@ -30,6 +30,7 @@ def setup(level: str = "info", form: str = "text", stream: TextIO | None = None)
     level: debug, info, warning, error. form: `text` for people, `json` for one object a line.
     """
     handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(OnceFilter())
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logger = logging.getLogger("usbdra")
     logger.handlers[:] = [handler]
@@ -76,7 +77,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class OnceFilter(logging.Filter):
-    """Lets a warning pass the first time and drops its repeats until `forget` is called.
+    """Lets a warning pass the first time and drops its repeats.
 
     Records that carry `extra={"once": key}` count; all others pass. At most `limit` keys are
     remembered, the oldest is forgotten first, so a flood of different keys costs no memory.
@@ -99,10 +100,6 @@ class OnceFilter(logging.Filter):
         if len(self._seen) > self._limit:
             self._seen.popitem(last=False)
         return True
-
-    def forget(self, key: object) -> None:
-        """The condition is over: its next warning is news again."""
-        self._seen.pop(key, None)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the doctor finds, and what it says to do."""
+
+from __future__ import annotations
+
+import errno
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.sysfs import SysTree
+from tests.unit.cli.conftest import Cli
+from usbdra._native import ktls
+from usbdra.cli import checks
+from usbdra.cli.checks import Level
+from usbdra.config import Settings
+
+MODULES = ("usbip_core", "usbip_host", "vhci_hcd", "tls", "inet_diag", "tcp_diag")
+
+
+def load_all(tree: SysTree) -> None:
+    tree.usbip_host()
+    for name in MODULES:
+        (tree.sys / "module" / name).mkdir(parents=True)
+
+
+def test_a_node_that_has_everything_ends_with_0(cli: Cli, tree: SysTree) -> None:
+    load_all(tree)
+    result = cli("doctor", "--root", tree.root)
+    assert result.code == 0
+    assert result.lines[-3:] == [
+        "ok    vhci ports: 8 high-speed, 8 super-speed on 1 controllers",
+        "ok    usbip-host: 0 of 16 bus ids in its table",
+        "this node is ready",
+    ]
+
+
+def test_r68_a_node_without_modules_ends_with_6_and_says_what_to_do(
+    cli: Cli, tmp_path: Path
+) -> None:
+    SysTree(tmp_path)
+    (tmp_path / "lib/modules/6.1").mkdir(parents=True)
+    (tmp_path / "lib/modules/6.1/modules.dep").write_text("usbip/vhci-hcd.ko:\n")
+    SysTree(tmp_path).proc("sys/kernel/osrelease", "6.1\n")
+    result = cli("doctor", "--root", tmp_path)
+    assert result.code == 6
+    assert "fail  module vhci_hcd: not loaded; without it no import" in result.lines
+    assert "      -> run: modprobe vhci_hcd" in result.lines
+    assert (
+        "fail  module usbip_host: missing; without it no export (kernel 6.1 has no such module)"
+        in result.lines
+    )
+
+
+def test_json_has_one_object_a_check(cli: Cli, tree: SysTree) -> None:
+    load_all(tree)
+    found = cli("doctor", "--root", tree.root, "-o", "json").json
+    assert found[0] == {
+        "check": "module usbip_core", "result": "ok", "seen": "loaded", "remedy": "",
+    }  # fmt: skip
+
+
+def test_ports_in_error_are_a_warning(tree: SysTree) -> None:
+    path = tree.sys / "devices/platform/vhci_hcd.0/status"
+    path.write_text(path.read_text().replace("hs  0001 004", "hs  0001 007"))
+    found = list(checks.import_layout(Settings(root=tree.root)))
+    assert [one.level for one in found] == [Level.OK, Level.WARN]
+    assert found[1].seen == "1 are in error and not used"
+
+
+def test_a_full_table_of_bus_ids_is_a_warning(tree: SysTree) -> None:
+    table = tree.usbip_host() / "match_busid"
+    table.write_text(" ".join(f"1-{n}" for n in range(16)) + "\n")
+    (found,) = checks.export_table(tree.root)
+    assert (found.level, found.seen) == (Level.WARN, "16 of 16 bus ids in its table")
+
+
+def test_kernel_without_tls_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(sock: int) -> None:
+        raise OSError(errno.ENOENT, "attach_ulp: No such file or directory")
+
+    monkeypatch.setattr(ktls, "attach_ulp", refuse)
+    (found,) = checks.kernel_tls()
+    assert found.level is Level.FAIL
+    assert found.seen == "the kernel refuses TLS on a connection: No such file or directory"
+    assert found.remedy == "run: modprobe tls"
+
+
+def test_tls_probe_gives_both_ends_the_same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int, bytes, bytes]] = []
+    monkeypatch.setattr(ktls, "attach_ulp", lambda sock: None)
+    monkeypatch.setattr(
+        ktls,
+        "set_keys",
+        lambda sock, *keys: given.append(keys),  # the bytes then go as they are
+    )
+    (found,) = checks.kernel_tls()
+    assert found.level is Level.OK
+    (sending, *keys), (receiving, *same) = given
+    assert (sending, receiving) == (ktls.TX, ktls.RX)
+    assert keys == same
+
+
+@pytest.mark.parametrize(("now", "level"), [(0.0, Level.FAIL), (1_900_000_000.0, Level.OK)])
+def test_a_clock_before_this_project_is_wrong(now: float, level: Level) -> None:
+    (found,) = checks.clock(now)
+    assert found.level is level
+
+
+def test_certificates(cli: Cli, tmp_path: Path) -> None:
+    settings = Settings(pki_dir=tmp_path / "pki")
+    (found,) = checks.certificates(settings)
+    assert found.level is Level.WARN
+    assert "only --plain works" in found.seen
+    assert cli("pki", "init", "--dir", tmp_path / "pki").code == 0
+    assert cli("pki", "issue", "a", "--dir", tmp_path / "pki", "--days", 30).code == 0
+    settings = Settings(pki_dir=tmp_path / "pki/nodes/a")
+    today = datetime.now(UTC)
+    for days, level, words in [
+        (0, Level.OK, "for node a, "),
+        (20, Level.WARN, "days left"),
+        (40, Level.FAIL, "expired"),
+        (-400, Level.FAIL, "not valid before"),
+    ]:
+        (found,) = checks.certificates(settings, (today + timedelta(days=days)).timestamp())
+        assert (found.level, words in found.seen) == (level, True), found
+
+
+def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch, tree: SysTree) -> None:
+    def broken(root: Path) -> None:
+        raise OSError(5, "read: Input/output error")
+
+    monkeypatch.setattr(checks, "modules", broken)
+    first = next(checks.run(Settings(root=tree.root), rooted=True))
+    assert (first.level, first.check) == (Level.FAIL, "doctor")
