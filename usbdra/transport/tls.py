@@ -144,7 +144,8 @@ class Identity:
         except ConfigError as exc:
             from logging import getLogger
 
-            getLogger(__name__).warning("keeping the previous certificate: %s", exc)
+            # The text alone: a record that is kept must not keep contexts and their memory.
+            getLogger(__name__).warning("keeping the previous certificate: %s", str(exc))
 
 
 def _stamp(files: TlsFiles) -> tuple[tuple[int, int, int], ...]:
