@@ -18,7 +18,7 @@ from pathlib import Path
 
 from usbdra.agent.devices import NodeDevices
 from usbdra.agent.options import AgentOptions
-from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims, read_claim
+from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.probes import Probes, socket_path
 from usbdra.agent.reporter import KubeReporter
 from usbdra.agent.views import PublishedDevices
@@ -120,6 +120,7 @@ class Agent:
         self._reporter = KubeReporter(api, options.driver, options.node)
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
         self._records = Records(store)
+        board = HealthBoard()
         self._preparer = Preparer(
             driver=options.driver,
             node=options.node,
@@ -131,6 +132,7 @@ class Agent:
             files=ClaimFiles(options.driver, options.cdi_dir, options.claims_dir),
             reporter=self._reporter,
             node_lock=NodeLock(options.run_dir / "agent.lock", self._records.load),
+            board=board,
             on_step=_Fault(options.fault) if options.fault else _go_on,
         )
         self._plugin = PluginServer(
@@ -142,7 +144,7 @@ class Agent:
                 options.kubelet_dir / "plugins",
             ),
             self._preparer,
-            HealthBoard(),
+            board,
             on_registered=lambda: probes.set("startup"),
         )
         self._publisher: SlicePublisher | None = None
@@ -154,7 +156,7 @@ class Agent:
             group.create_task(self._live.run())
             group.create_task(self._reporter.run())
             stack.push_async_callback(self._preparer.aclose)
-            lost = await self._preparer.recover(self._ports(), await self._allocated())
+            lost = await self._preparer.recover(self._ports)
             await self._broker.start()
             stack.push_async_callback(self._broker.stop)
             await self._plugin.start()
@@ -271,20 +273,6 @@ class Agent:
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 2, 60.0)
-
-    async def _allocated(self) -> Mapping[ClaimUid, bool] | None:
-        """Which recorded claims the API still has allocated; None when it does not answer."""
-        await self._records.load()
-        found: dict[ClaimUid, bool] = {}
-        for uid, record in self._records.all().items():
-            try:
-                claim = await read_claim(self._api, record.ref.namespace, record.ref.name)
-            except kube_errors.ApiError as error:
-                log.warning("claims are not checked at this start: %s", error)
-                return None
-            if claim is not None and claim["metadata"]["uid"] == uid:
-                found[uid] = bool((claim.get("status") or {}).get("allocation"))
-        return found
 
     def _ports(self) -> Sequence[Port]:
         try:

@@ -9,7 +9,7 @@ knows everything that may exist.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from dataclasses import replace
 from enum import Enum
 from typing import Protocol
@@ -70,16 +70,22 @@ class Files(Protocol):
 
 
 class Acts:
-    """The acts on one node. `doing` says for each claim at work what it waits for."""
+    """The acts on one node."""
 
     def __init__(
-        self, records: Records, attacher: Attacher, files: Files, on_step: StepHook
+        self,
+        records: Records,
+        attacher: Attacher,
+        files: Files,
+        on_step: StepHook,
+        doing: MutableMapping[ClaimUid, str],
     ) -> None:
+        """doing: where to say what each claim's operation waits for."""
         self._records = records
         self._attacher = attacher
         self._files = files
         self._on_step = on_step
-        self.doing: dict[ClaimUid, str] = {}
+        self._doing = doing
 
     async def complete(self, record: ClaimRecord) -> ClaimRecord:
         """Take every device of a recorded claim that is not held, and write its files.
@@ -92,7 +98,7 @@ class Acts:
             if device.held is None or not device.exclusive:
                 record = await self._take(record, device)
         record = replace(record, phase=Phase.PREPARED, error="")
-        self.doing[uid] = "writing its files"
+        self._doing[uid] = "writing its files"
         await in_thread(self._files.write, record)
         self._on_step(Step.FILES_WRITTEN, uid)
         await self._records.put(record)
@@ -104,10 +110,10 @@ class Acts:
         for device in record.devices:
             if not device.exclusive or device.held is None:
                 continue
-            self.doing[record.ref.uid] = f"looking at {device.name}"
+            self._doing[record.ref.uid] = f"looking at {device.name}"
             if await self._attacher.intact(record.ref, device):
                 continue
-            self.doing[record.ref.uid] = f"giving back what is left of {device.name}"
+            self._doing[record.ref.uid] = f"giving back what is left of {device.name}"
             await self._attacher.release(record.ref, device)
             record = record.with_device(replace(device, held=None, intent=None))
         return record
@@ -136,14 +142,14 @@ class Acts:
         except StateError as error:  # a full disk must not keep devices from going back
             log.warning("giving back %s goes on without a record: %s", record.ref, error)
         self._on_step(Step.RELEASING, uid)
-        self.doing[uid] = "removing its files"
+        self._doing[uid] = "removing its files"
         await in_thread(self._files.remove, uid)
         self._on_step(Step.FILES_REMOVED, uid)
         failures = []
         for device in reversed(record.devices):
             if not device.exclusive:
                 continue
-            self.doing[uid] = f"giving back {device.name}"
+            self._doing[uid] = f"giving back {device.name}"
             try:
                 await self._attacher.release(record.ref, device)
             except Exception as error:
@@ -179,12 +185,12 @@ class Acts:
     async def _hold(self, order: Order, route: Route, intent: IntentHook) -> Held | None:
         uid = order.claim.uid
         if route is Route.VHCI:
-            self.doing[uid] = f"attaching {order.name} of node {order.node}"
+            self._doing[uid] = f"attaching {order.name} of node {order.node}"
             return await self._attacher.attach_remote(order, intent)
         if route is Route.DIRECT:
-            self.doing[uid] = f"taking {order.name}"
+            self._doing[uid] = f"taking {order.name}"
             return await self._attacher.take_local(order)
-        self.doing[uid] = f"looking for {order.name}"
+        self._doing[uid] = f"looking for {order.name}"
         return await self._attacher.observe(order)
 
 

@@ -184,7 +184,7 @@ async def test_stopping_leaves_the_devices_with_their_claims(world: World, short
         with pytest.raises(grpc.aio.AioRpcError):
             await call
     assert [name for name, _ in world.kernel.ports.values()] == ["stick"]
-    await world.agent().recover({ClaimUid("uid-1"): True, ClaimUid("uid-3"): True})
+    await world.agent().recover()
     assert world.specs() == [f"{DRIVER}_claim_uid-1.json"]
 
 

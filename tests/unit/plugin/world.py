@@ -18,6 +18,7 @@ from usbdra.plugin.acts import Step
 from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import Fact, IntentHook, Order, UsbFact
 from usbdra.plugin.files import ClaimFiles
+from usbdra.plugin.health import HealthBoard
 from usbdra.plugin.layout import NodeLink
 from usbdra.plugin.locks import NodeLock
 from usbdra.plugin.prepare import Limits, Preparer
@@ -180,9 +181,12 @@ class FakeApi:
         self.named: dict[Target, UsbFact] = {}
         self.error: Exception | None = None
         self.reads = 0
+        self.gate: asyncio.Event | None = None
 
     async def get(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         self.reads += 1
+        if self.gate is not None:
+            await self.gate.wait()
         if self.error is not None:
             raise self.error
         return self.claims.get(name)
@@ -216,6 +220,7 @@ class Agent:
         self.kill_at: Step | None = None
         self.steps: list[Step] = []
         self.records = Records(self.store)
+        self.board = HealthBoard()
         self._world = world
         self.preparer = Preparer(
             driver=DRIVER,
@@ -228,12 +233,13 @@ class Agent:
             files=self.files,
             reporter=self.reporter,
             node_lock=NodeLock(world.path / "node.lock", self.records.load),
+            board=self.board,
             limits=limits,
             on_step=self._step,
         )
 
-    async def recover(self, allocated: Mapping[ClaimUid, bool] | None = None) -> list[Lost]:
-        return await self.preparer.recover(self._world.kernel.rows(), allocated)
+    async def recover(self) -> list[Lost]:
+        return await self.preparer.recover(self._world.kernel.rows)
 
     def _step(self, step: Step, uid: ClaimUid) -> None:
         self.steps.append(step)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Telling what happened to claims: status, Events, health.
+
+Owns the words and the background tasks that carry them; nobody waits for a report. Must not
+decide anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+from usbdra.errors import LinkError, StateError, UsbdraError
+from usbdra.plugin import status
+from usbdra.plugin.contracts import Reporter
+from usbdra.plugin.health import DeviceHealth, Health, HealthBoard
+from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord, Route
+from usbdra.state.store import SetAside
+
+log = logging.getLogger(__name__)
+
+
+class Telling:
+    """Reports of one agent."""
+
+    def __init__(self, reporter: Reporter, board: HealthBoard) -> None:
+        self._reporter = reporter
+        self._board = board
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def prepared(self, record: ClaimRecord) -> None:
+        """The claim has all its devices, for the first time or again."""
+        self.healthy(record)
+        devices = status.device_statuses(record, datetime.now(UTC))
+        self.start(self._reporter.prepared(record, devices))
+        if any(device.route is Route.VHCI for device in record.devices):
+            self._event(record.ref, "Attached", status.summary(record), warning=False)
+
+    def healthy(self, record: ClaimRecord) -> None:
+        """The claim's devices are in place."""
+        for device in _single(record.devices):
+            self._board.set(DeviceHealth(device.pool, device.device, Health.HEALTHY))
+
+    def released(self, record: ClaimRecord) -> None:
+        """The claim has nothing any more."""
+        for device in _single(record.devices):
+            self._board.remove(device.pool, device.device)
+        self.start(self._reporter.released(record.ref))
+        names = ", ".join(d.name for d in record.devices if d.route is Route.VHCI)
+        if names:
+            self._event(record.ref, "Detached", f"{names} given back", warning=False)
+
+    def lost(self, record: ClaimRecord, keys: Iterable[tuple[str, int]]) -> None:
+        """These devices of a prepared claim are not where they were."""
+        gone = [device for device in record.devices if device.key in set(keys)]
+        for device in gone:
+            text = f"{LinkError.reason}: {device.name} of node {device.node} is gone"
+            for single in _single([device]):
+                self._board.set(DeviceHealth(single.pool, single.device, Health.UNHEALTHY, text))
+            self._event(record.ref, LinkError.reason, text, warning=True)
+
+    def failed(self, ref: ClaimRef, error: UsbdraError) -> None:
+        """A call for the claim ended with this error."""
+        log.warning("%s: %s", ref, error)
+        self._event(ref, error.reason, str(error), warning=True)
+
+    def set_aside(self, bad: SetAside, found: ClaimRecord | None) -> None:
+        """A record could not be read. found: what is known of its claim from elsewhere."""
+        text = f"a record could not be used and is kept as {bad.path}: {bad.reason}"
+        log.error("claim %s: %s", bad.name, text)
+        if found is not None:
+            self._event(found.ref, StateError.reason, text, warning=True)
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in the background until it is done or the agent stops."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    async def aclose(self) -> None:
+        """Stop background work."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _event(self, ref: ClaimRef, reason: str, text: str, *, warning: bool) -> None:
+        self.start(self._reporter.event(ref, reason, text, warning))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("background work failed", exc_info=task.exception())
+
+
+def _single(devices: Iterable[DeviceRecord]) -> Iterable[DeviceRecord]:
+    """Devices whose published entry is theirs alone: a share's health says nothing of others."""
+    return (device for device in devices if device.share_id is None and device.exclusive)
