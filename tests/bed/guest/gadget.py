@@ -5,9 +5,12 @@ Each function makes one device, plugs it in, and returns {"name", "udc"}; `remov
 out. Speed is "low", "full", "high" or "super". Standard library only; runs in the control server.
 """
 
+import contextlib
 import os
-import subprocess
+import termios
 import threading
+import time
+import tty as modes
 
 ROOT = "/sys/kernel/config/usb_gadget"
 DISKS = "/run/gadget-disks"
@@ -23,7 +26,7 @@ SPEEDS = {
     "high": "high-speed",
     "super": "super-speed",
 }
-_echoes = {}
+_echoes = set()
 
 
 def write(path, text):
@@ -78,20 +81,23 @@ def serial(name, speed="high", **ids):
     made = _plug(name)
     with open(f"{folder}/port_num") as f:
         tty = f"/dev/ttyGS{f.read().strip()}"
-    subprocess.run(["udevadm", "settle", "--timeout=5"], check=False)
-    subprocess.run(["stty", "-F", tty, "raw", "-echo"], check=True)
-    fd = os.open(tty, os.O_RDWR | os.O_NOCTTY)
-    threading.Thread(target=_echo, args=(fd,), daemon=True).start()
-    _echoes[name] = fd
+    _echoes.add(name)
+    threading.Thread(target=_echo, args=(name, tty), daemon=True).start()
     return made
 
 
-def _echo(fd):
-    try:
-        while data := os.read(fd, 4096):
-            os.write(fd, data)
-    except OSError:
-        return
+def _echo(name, tty):
+    """Answer until the gadget is removed. Every disconnect of the host hangs the port up."""
+    while name in _echoes:
+        with contextlib.suppress(OSError, termios.error):
+            fd = os.open(tty, os.O_RDWR | os.O_NOCTTY)
+            try:
+                modes.setraw(fd)
+                while data := os.read(fd, 4096):
+                    os.write(fd, data)
+            finally:
+                os.close(fd)
+        time.sleep(0.05)
 
 
 def audio(name, speed="high", **ids):
@@ -158,8 +164,7 @@ def remove(name):
         return
     with open(f"{gadget}/UDC") as f:
         plugged = f.read().strip()
-    if name in _echoes:
-        os.close(_echoes.pop(name))
+    _echoes.discard(name)
     if plugged:
         unplug(name)
     for function in os.listdir(f"{gadget}/functions"):
