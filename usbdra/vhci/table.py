@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from usbdra.errors import NotFound
@@ -34,6 +35,7 @@ class StatusRow(Protocol):
     def sockfd(self) -> int: ...  # noqa: D102
     @property
     def local_busid(self) -> bytes: ...  # noqa: D102
+    def __hash__(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +81,21 @@ def ports_of(rows: Iterable[StatusRow], codes: RowCodes) -> tuple[Port, ...]:
     A used row without a socket is STOPPING: vhci_hcd.c `vhci_shutdown_connection` gives the
     socket up before `vhci_device_reset` frees the row. Only used rows show a socket at all.
     """
+    return tuple(_port_of(row, codes) for row in rows)
+
+
+@lru_cache(maxsize=4096)  # rows are tuples, and nearly all of them are the same at the next look
+def _port_of(row: StatusRow, codes: RowCodes) -> Port:
     hubs = {codes.hub_high: Hub.HIGH, codes.hub_super: Hub.SUPER}
-    return tuple(
-        Port(
-            port=PortId(row.port),
-            controller=row.controller,
-            hub=hubs.get(row.hub),
-            state=_state_of(row, codes),
-            speed_code=row.speed,
-            devid=row.devid,
-            local_busid=BusId(row.local_busid.decode("ascii", "replace"))
-            if row.local_busid
-            else None,
-        )
-        for row in rows
+    busid = row.local_busid.decode("ascii", "replace")
+    return Port(
+        port=PortId(row.port),
+        controller=row.controller,
+        hub=hubs.get(row.hub),
+        state=_state_of(row, codes),
+        speed_code=row.speed,
+        devid=row.devid,
+        local_busid=BusId(busid) if busid else None,
     )
 
 
