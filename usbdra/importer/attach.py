@@ -68,8 +68,8 @@ class Attacher:
 
         Keeps sock: it is closed in every case, the kernel has its own reference. `timings` are
         the phases before this one and open the result's; `before` as for VhciDriver.attach. On
-        failure the port is free again and the exporter sees the connection end. Raises NoFreePort, KernelUnsupported, Refused,
-        AttachFailed, IdentityChanged.
+        failure the port is free again and the exporter sees the connection end. Raises NoFreePort,
+        KernelUnsupported, Refused, AttachFailed, IdentityChanged.
         """
         phases = list(timings)
         loop = asyncio.get_running_loop()
