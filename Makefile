@@ -87,6 +87,12 @@ kernel: $(STAMP) ## two machines under QEMU with stock kernels 6.1 and 6.12 (roo
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PYTEST) tests/kernel --timeout=900 --junitxml=$(RESULTS)/kernel.xml
 
+.PHONY: cluster
+cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under QEMU (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PYTEST) tests/cluster --junitxml=$(RESULTS)/cluster.xml
+
 .PHONY: demo demo-kernel
 demo: demo-kernel ## the demo that works today
 

@@ -153,11 +153,17 @@ class ClusterApi:
             field_selector=f"metadata.name={name}",
         )
 
-    def wait_nodes_ready(self, names: Sequence[str], timeout: float = 180.0) -> None:
-        """Wait until each of the named nodes is Ready and free of the not-ready taint."""
+    def wait_nodes_ready(
+        self, names: Sequence[str], timeout: float = 180.0, boot_id: str | None = None
+    ) -> None:
+        """Wait until each of the named nodes is Ready and free of the not-ready taint.
+
+        With `boot_id` only what the kubelet says of that boot counts: the Node object of a machine
+        that was reset stays Ready for as long as nobody missed it.
+        """
 
         def done(nodes: list[Any]) -> bool | None:
-            ready = {node.metadata.name for node in nodes if _node_is_ready(node)}
+            ready = {node.metadata.name for node in nodes if _node_is_ready(node, boot_id)}
             return True if ready.issuperset(names) else None
 
         self.wait(self.core.list_node, done, f"nodes {', '.join(names)} are Ready", timeout)
@@ -219,7 +225,9 @@ def _pod_is(pod: Any, phase: str) -> bool:
     return all(status.ready for status in pod.status.container_statuses or [])
 
 
-def _node_is_ready(node: Any) -> bool:
+def _node_is_ready(node: Any, boot_id: str | None) -> bool:
+    if boot_id is not None and node.status.node_info.boot_id != boot_id:
+        return False
     tainted = any(taint.key == "node.kubernetes.io/not-ready" for taint in node.spec.taints or [])
     conditions = {item.type: item.status for item in node.status.conditions or []}
     return conditions.get("Ready") == "True" and not tainted

@@ -122,6 +122,13 @@ class ClusterBed:
         with step("starting containerd and the kubelet on every node"):
             self._join(namespace)
 
+    def reboot(self, name: str) -> None:
+        """Reset a machine, start its daemons, and wait until the kubelet of this boot is Ready."""
+        machine = self.bed[name]
+        machine.reset()
+        self.nodes[name].start()
+        self.api.wait_nodes_ready([name], boot_id=machine.boot_id)
+
     def down(self) -> None:
         """End everything, in reverse order."""
         self._stack.close()

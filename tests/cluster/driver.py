@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.bed.clusterbin import helm_binary
+from tests.bed.clusterbin import helm_binary, kubernetes_version
 from tests.cluster.bed import ClusterBed, ClusterSpec
 from tests.cluster.usbdra_image import usbdra_archive
 
@@ -34,7 +34,7 @@ def spec(**changes: Any) -> ClusterSpec:
 def render(values: Mapping[str, str] | None = None) -> str:
     """The chart's manifests. Raises RuntimeError with what helm said."""
     command = [str(helm_binary()), "template", "usbdra", str(CHART), "--namespace", NAMESPACE]
-    command += ["--set", "createNamespace=true"]
+    command += ["--kube-version", kubernetes_version(), "--set", "createNamespace=true"]
     for key, value in (values or {}).items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

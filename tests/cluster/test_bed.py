@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -75,5 +76,43 @@ def test_a_published_slice_is_read_back_whole(api: ClusterApi) -> None:
     try:
         stored = json.loads(api.kubectl("get", "resourceslice", "a-links", "-o", "json"))
         assert stored["spec"] == manifest["spec"]
+    finally:
+        api.delete(manifest)
+
+
+def test_waits_outlast_an_api_server_that_is_away(cluster: ClusterBed) -> None:
+    server, api, manifest = cluster.plane.component("kube-apiserver"), cluster.api, pod("patient")
+    server.stop()
+    server.start()
+    found = api.wait(
+        api.core.list_namespace, lambda spaces: len(spaces) or None, "the API server is back"
+    )
+    assert found >= 4
+    cluster.plane.wait_ready()
+    api.apply(manifest)
+    try:
+        api.wait_pod("patient")
+    finally:
+        api.delete(manifest)
+
+
+def test_a_node_that_was_reset_runs_its_pods_again(cluster: ClusterBed) -> None:
+    api, manifest = cluster.api, pod("resident", node="b", restartPolicy="Always")
+    api.apply(manifest)
+    try:
+        api.wait_pod("resident")
+        before = cluster.machine("b").boot_id
+        cluster.reboot("b")
+        assert cluster.machine("b").boot_id != before
+
+        def restarted(pods: list[Any]) -> int | None:
+            statuses = [status for item in pods for status in item.status.container_statuses or []]
+            return next((s.restart_count for s in statuses if s.ready and s.restart_count), None)
+
+        selection = {"namespace": "default", "field_selector": "metadata.name=resident"}
+        count = api.wait(
+            api.core.list_namespaced_pod, restarted, "the container runs again", **selection
+        )
+        assert count == 1
     finally:
         api.delete(manifest)
