@@ -121,7 +121,8 @@ def to_yaml(data: object) -> str:
     """YAML with keys in our order, nothing abbreviated by anchors, and texts that stay texts.
 
     Readers disagree on plain `0781` or `1e3`: Go's takes the first for a float, so whatever
-    could begin a number, and YAML 1.1's short booleans, are quoted.
+    could begin a number, and YAML 1.1's short booleans, are quoted. What does not print is
+    escaped: YAML folds the line breaks of Unicode (U+0085, U+2028) into spaces.
     """
     import yaml
 
@@ -131,7 +132,8 @@ def to_yaml(data: object) -> str:
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
         risky = value[:1] in _NUMBER_STARTS or value.lower() in ("y", "n")
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, "'" if risky else None)
+        style = '"' if not value.isprintable() else "'" if risky else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 
     Dumper.add_representer(str, text)
     return yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)

@@ -35,3 +35,7 @@ def test_texts_that_look_like_something_else_are_quoted(text: str) -> None:
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
 def test_yaml_texts_read_back(text: str) -> None:
     assert yaml.safe_load(to_yaml([text, {"k": text}])) == [text, {"k": text}]
+
+
+def test_yaml_keeps_the_line_breaks_of_unicode() -> None:
+    assert to_yaml({"k": "a\x85b\u2028"}) == 'k: "a\\Nb\\L"\n'
