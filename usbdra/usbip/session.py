@@ -167,9 +167,8 @@ class ServerSession:
         self._next_request()
         if isinstance(request, InventoryRequest | GrantRequest):
             return _framed(code, status, extension.pack_refusal(refusal))
-        # A devlist reply always has a count (usbip_network.h); stock clients stop at the status.
-        count = wire.pack_u32(0) if isinstance(request, DevlistRequest) else b""
-        return wire.pack_header(code, status) + count
+        # Stock clients stop reading at a status; a count after it would be left unread.
+        return wire.pack_header(code, status)
 
     def _answer(self, *kinds: type[Request]) -> Request:
         if self._phase is not _Phase.REPLY or not isinstance(self._request, kinds):

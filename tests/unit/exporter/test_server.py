@@ -235,7 +235,7 @@ async def test_networks_and_nodes(broker: FakeBroker, caplog: pytest.LogCaptureF
         assert server.stats.refused_networks == 1
     assert "127.0.0.1 is in none of the allowed networks" in caplog.text
     async with serving(broker, policy=AccessPolicy(nodes=frozenset())) as server:
-        assert await ask(server, DEVLIST) == bytes.fromhex("011100050000000100000000")
+        assert await ask(server, DEVLIST) == bytes.fromhex("0111000500000001")
         assert await ask(server, IMPORT) == bytes.fromhex("0111000300000001")
     assert broker.calls == []
 
