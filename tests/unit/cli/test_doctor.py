@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -51,6 +52,75 @@ def test_r68_a_node_without_modules_ends_with_6_and_says_what_to_do(
         "fail  module usbip_host: missing; without it no export (kernel 6.1 has no such module)"
         in result.lines
     )
+
+
+def node_with_index(root: Path) -> SysTree:
+    """Nothing loaded; the running kernel's index has both USB/IP modules and tls."""
+    tree = SysTree(root)
+    tree.proc("sys/kernel/osrelease", "6.1\n")
+    index = root / "lib/modules/6.1"
+    index.mkdir(parents=True)
+    (index / "modules.dep").write_text(
+        "usbip/usbip-core.ko:\nusbip/usbip-host.ko:\nusbip/vhci-hcd.ko:\nnet/tls.ko:\n"
+    )
+    return tree
+
+
+def of_module(cli: Cli, root: Path, name: str) -> dict[str, str]:
+    result = cli("doctor", "--root", root, "-o", "json")
+    assert result.code == 6
+    found: list[dict[str, str]] = json.loads(result.out)
+    return next(one for one in found if one["check"] == f"module {name}")
+
+
+def test_r68_only_usbip_host_is_missing_and_import_still_works(cli: Cli, tree: SysTree) -> None:
+    tree.proc("sys/kernel/osrelease", "6.1\n")
+    (tree.root / "lib/modules/6.1").mkdir(parents=True)
+    for name in ("usbip_core", "vhci_hcd", "tls"):
+        (tree.sys / "module" / name).mkdir(parents=True)
+    result = cli("doctor", "--root", tree.root, "-o", "json")
+    failed = [one["check"] for one in json.loads(result.out) if one["result"] == "fail"]
+    assert (result.code, failed) == (6, ["module usbip_host", "usbip-host"])
+    assert [one["name"] for one in cli("list", "--root", tree.root, "-o", "json").json] != []
+    assert cli("ports", "--root", tree.root, "-o", "json").json["free"] == {"high": 7, "super": 8}
+
+
+def test_r68_without_vhci_local_devices_are_still_listed(cli: Cli, tmp_path: Path) -> None:
+    tree = node_with_index(tmp_path)
+    tree.controller().root_hub().plug(1, serial=b"A1")
+    found = of_module(cli, tmp_path, "vhci_hcd")
+    assert (found["seen"], found["remedy"]) == (
+        "not loaded; without it no import",
+        "run: modprobe vhci_hcd",
+    )
+    (stick,) = cli("list", "--root", tmp_path, "-o", "json").json
+    assert (stick["name"], stick["usable"]) == ("usb-0781-5581-a1", True)
+
+
+def test_r68_loading_switched_off_is_told_and_modprobe_is_not_the_remedy(
+    cli: Cli, tmp_path: Path
+) -> None:
+    node_with_index(tmp_path).proc("sys/kernel/modules_disabled", "1\n")
+    found = of_module(cli, tmp_path, "vhci_hcd")
+    assert found["seen"].startswith("not loaded and forbidden; without it no import (")
+    assert "kernel.modules_disabled=1" in found["seen"]
+    assert "modprobe" not in found["remedy"]
+
+
+def test_r68_lockdown_is_told_beside_the_remedy(cli: Cli, tmp_path: Path) -> None:
+    security = node_with_index(tmp_path).sys / "kernel/security"
+    security.mkdir(parents=True)
+    (security / "lockdown").write_text("none [integrity] confidentiality\n")
+    found = of_module(cli, tmp_path, "usbip_host")
+    assert "the kernel is locked down (secure boot)" in found["seen"]
+    assert found["remedy"] == "run: modprobe usbip_host"
+
+
+def test_r68_built_in_needs_no_modprobe(cli: Cli, tmp_path: Path) -> None:
+    node_with_index(tmp_path)
+    (tmp_path / "lib/modules/6.1/modules.builtin").write_text("usbip/vhci-hcd.ko\n")
+    found = of_module(cli, tmp_path, "vhci_hcd")
+    assert (found["result"], found["seen"], found["remedy"]) == ("ok", "built in", "")
 
 
 def test_json_has_one_object_a_check(cli: Cli, tree: SysTree) -> None:

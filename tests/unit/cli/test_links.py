@@ -15,10 +15,12 @@ import pytest
 
 from tests.fakes.broker import STICK, FakeBroker
 from tests.fakes.kernel import FakeKernel, Remote
+from tests.fakes.sysfs import SysTree
 from tests.unit.cli.conftest import Cli
 from usbdra.cli import parts
-from usbdra.cli.commands.attach import _ask
+from usbdra.cli.commands.attach import _ask, _port_of
 from usbdra.cli.commands.watch import differences
+from usbdra.config import Settings
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.discovery.uevent import UeventHub
 from usbdra.errors import Ambiguous, NotFound
@@ -128,6 +130,29 @@ def test_attach_then_detach_by_the_bus_id_here(
     result = cli("detach", "10-1")
     assert (result.code, result.out) == (0, "port 0 is free\n")
     assert kernel.vhci.sockets == 0
+
+
+@pytest.mark.parametrize("word", ["4C530001", f"usb-{STICK.vendor_id}-{STICK.product_id}-4c530001"])
+def test_detach_by_serial_or_name_of_what_is_attached(
+    cli: Cli, kernel: FakeKernel, exporter: Exporter, word: str
+) -> None:
+    kernel.vhci.remote = replace(kernel.vhci.remote, serial=b"4C530001")
+    port = exporter.port.result(5)
+    assert cli("attach", "127.0.0.1", "1-1.4", "--plain", "--port", port).code == 0
+    assert cli("detach", word, "-o", "json").json == {"port": 0, "detached": True}
+    assert kernel.vhci.sockets == 0
+
+
+def test_detach_by_a_serial_that_two_devices_have(tmp_path: Path) -> None:
+    tree = SysTree(tmp_path)
+    settings = Settings(root=tree.root, run_dir=tree.root / "run")
+    vhci = tree.vhci(1, first_bus=20)
+    for port, serial in ((0, b"7"), (1, b"12345"), (2, b"12345")):
+        vhci.plug(port, vendor="0781", product="5581").write("serial", serial + b"\n")
+    rows = parts.vhci(settings).table().ports
+    assert _port_of("7", rows, settings) == 7, "a number that is a port's is a port"
+    with pytest.raises(Ambiguous, match="20-2, 20-3"):
+        _port_of("12345", rows, settings)
 
 
 def test_r34_detach_of_a_device_that_went_by_itself_succeeds(cli: Cli, kernel: FakeKernel) -> None:

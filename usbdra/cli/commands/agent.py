@@ -68,7 +68,7 @@ def agent_command(
     if probe is not None:
         from usbdra.agent.probes import ask, socket_path
 
-        return 0 if ask(socket_path(Path("/run/usbdra"), pod_uid), probe) else 1
+        return 0 if ask(socket_path(invocation.settings().run_dir, pod_uid), probe) else 1
     from usbdra import log
     from usbdra.agent import daemon
     from usbdra.agent.options import AgentOptions

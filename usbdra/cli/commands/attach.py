@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -17,7 +18,7 @@ from usbdra.cli.invocation import Invocation, pass_invocation
 if TYPE_CHECKING:
     from usbdra.config import Settings
     from usbdra.importer.dial import Link
-    from usbdra.types import Attachment, RemoteDevice
+    from usbdra.types import Attachment, Port, PortId, RemoteDevice, UsbDevice
 
 _PHASES = {
     "connect": "connected",
@@ -119,7 +120,7 @@ async def _ask(link: Link, device: str, plain: bool, node: str) -> RemoteDevice:
 @click.argument("port", metavar="PORT|DEVICE", shell_complete=complete_port)
 @pass_invocation
 def detach_command(invocation: Invocation, port: str) -> None:
-    """Give the device on PORT (or the attached DEVICE, by its bus id here) back.
+    """Give the device on PORT back, or the attached DEVICE: bus id here, stable name or serial.
 
     Returns when the port is free again. The exporter gives the device to its own driver.
     """
@@ -131,25 +132,51 @@ def detach_command(invocation: Invocation, port: str) -> None:
 
 async def _detach(settings: Settings, port: str) -> tuple[int, bool]:
     """The port, and whether there was something on it: a device that went by itself is no error."""
-    from usbdra.errors import NotFound
-    from usbdra.types import PortId, PortState
+    from usbdra.types import PortState
     from usbdra.vhci.waiting import Waiter
 
     vhci = parts.vhci(settings)
     rows = vhci.table().ports
-    if port.isdecimal():
-        number = PortId(int(port))
-    else:
-        at = [row.port for row in rows if row.local_busid == port]
-        if not at:
-            raise NotFound(f"no attached device {port!r}; `usbdra ports --used` lists them")
-        number = at[0]
-    row = next((row for row in rows if row.port == number), None)
-    if row is None:
-        raise NotFound(f"no port {number}; this node has {len(rows)}")
-    if row.state is PortState.FREE:
+    number = _port_of(port, rows, settings)
+    if next(row.state for row in rows if row.port == number) is PortState.FREE:
         return number, False
     with parts.uevents() as events:
         async with Waiter(events) as waiter:
             await vhci.detach(number, waiter)
     return number, True
+
+
+def _port_of(word: str, rows: Sequence[Port], settings: Settings) -> PortId:
+    """The port that a number or a word for its device means. Raises NotFound, Ambiguous.
+
+    A serial may look like a port's number: the port wins.
+    """
+    from usbdra.errors import Ambiguous, NotFound
+    from usbdra.types import BusId, PortId
+
+    ports = {row.local_busid: row.port for row in rows if row.local_busid}
+    if word in ports:
+        return ports[BusId(word)]
+    if word.isdecimal() and len(word) < 6 and int(word) in {row.port for row in rows}:
+        return PortId(int(word))
+    found = [device for device in _attached(settings) if device.busid in ports]
+    alike = [device.busid for device in found if word in _words(device)]
+    if len(alike) > 1:
+        raise Ambiguous(word, tuple(alike))
+    if alike:
+        return ports[alike[0]]
+    if word.isdecimal():
+        raise NotFound(f"no port {word}; this node has {len(rows)}")
+    raise NotFound(f"no attached device {word!r}; `usbdra ports --used` lists them")
+
+
+def _attached(settings: Settings) -> list[UsbDevice]:
+    return [device for device in parts.snapshot(settings).devices if device.imported]
+
+
+def _words(device: UsbDevice) -> set[str]:
+    """What a device is called on any node: its serial, and its name if that is made of it."""
+    from usbdra.discovery.names import identity_of, serial_name
+
+    identity = identity_of(device)
+    return {device.serial or "", serial_name(identity)} if identity else set()
