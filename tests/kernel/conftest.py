@@ -16,6 +16,7 @@ from tests.bed.bed import Bed, adopt
 from tests.bed.instance import detached_beds
 from tests.bed.kernel_bed import KernelBed, tidy
 from tests.bed.node import Node
+from tests.kernel.product import certificates
 
 LOGS = Path("build/results/kernel")
 
@@ -63,6 +64,12 @@ def pair(bed: Bed, request: Any) -> Pair:
     """Each kernel exports and each imports: 6.12 to 6.1, then 6.1 to 6.12."""
     first, _, second = request.param.split("-")
     return Pair(bed[first], bed[second])
+
+
+@pytest.fixture(scope="session")
+def trusted(running: Bed) -> None:
+    """Certificates on both nodes, of one CA."""
+    certificates(running)
 
 
 @pytest.fixture(params=["a", "b"])

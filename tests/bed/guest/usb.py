@@ -163,6 +163,15 @@ def used():
     return [r for r in rows() if r["state"] != 4]
 
 
+def wait_used(count, seconds=30.0):
+    """Wait until so many ports are not free."""
+    limit = time.monotonic() + seconds
+    while len(used()) != count:
+        if time.monotonic() > limit:
+            raise TimeoutError(f"wanted {count} ports in use: {used()}")
+        time.sleep(0.05)
+
+
 def detach_all():
     """Free every port."""
     for r in used():
