@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from usbdra.errors import ConfigError
+from usbdra.errors import ConfigError, shown
 
 DEFAULT_FILE = Path("/etc/usbdra/config.yaml")
 ENV_PREFIX = "USBDRA_"
@@ -47,7 +47,7 @@ def _flag(raw: object) -> bool:
         return raw
     known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     if not isinstance(raw, str) or raw.lower() not in known:
-        raise ValueError(f"{_shown(raw)} is neither true nor false")
+        raise ValueError(f"{shown(raw)} is neither true nor false")
     return known[raw.lower()]
 
 
@@ -55,7 +55,7 @@ def _number(low: int, high: int) -> Parser:
     def parse(raw: object) -> int:
         text = str(raw) if isinstance(raw, int) and not isinstance(raw, bool) else raw
         if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,9}", text):
-            raise ValueError(f"{_shown(raw)} is not a whole number")
+            raise ValueError(f"{shown(raw)} is not a whole number")
         if not low <= int(text) <= high:
             raise ValueError(f"{text} is not between {low} and {high}")
         return int(text)
@@ -66,7 +66,7 @@ def _number(low: int, high: int) -> Parser:
 def _choice(*allowed: str) -> Parser:
     def parse(raw: object) -> str:
         if raw not in allowed:
-            raise ValueError(f"{_shown(raw)} is none of {', '.join(allowed)}")
+            raise ValueError(f"{shown(raw)} is none of {', '.join(allowed)}")
         return str(raw)
 
     return parse
@@ -177,7 +177,7 @@ def _from_file(path: Path | None) -> Iterator[tuple[str, object]]:
     keys = settings_keys()
     for key, raw in _read(path).items():
         if key not in keys:
-            raise ConfigError(f"{path}: unknown key {_shown(key)}{closest(str(key), keys)}")
+            raise ConfigError(f"{path}: unknown key {shown(key)}{closest(str(key), keys)}")
         yield keys[key], _parsed(keys[key], raw, f"{path}: {key}")
 
 
@@ -241,8 +241,3 @@ def _parsed(name: str, raw: object, where: str) -> object:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
-
-
-def _shown(raw: object) -> str:
-    text = repr(raw)
-    return text if len(text) <= 60 else text[:57] + "..."

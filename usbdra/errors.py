@@ -8,7 +8,20 @@ Must not do I/O and must not import anything of ours but types.
 
 from __future__ import annotations
 
+import reprlib
 from typing import ClassVar
+
+_TEXTS = reprlib.Repr()
+_TEXTS.maxlevel = 2
+_TEXTS.maxstring = _TEXTS.maxother = 60
+
+
+def shown(value: object) -> str:
+    """A foreign value as an error's text quotes it, cut.
+
+    Never walks the whole of it: a few nested YAML aliases stand for more than memory holds.
+    """
+    return _TEXTS.repr(value)
 
 
 class UsbdraError(Exception):

@@ -153,3 +153,17 @@ def test_any_file_gives_settings_or_a_clear_error(tmp_path: Path, text: bytes) -
     except ConfigError as error:
         found = str(error)
     assert isinstance(found, Settings) or found.startswith(f"{file}: ")
+
+
+@pytest.mark.parametrize("key", ["forwardLowSpeed", "logLevel", "port"])
+def test_nested_aliases_are_not_written_out(tmp_path: Path, key: str) -> None:
+    """Forty levels of two aliases each: the text of the value would have 2**40 words."""
+    levels = "".join(f"- &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        f"policy:\n  rules:\n  - &a0 [x, x]\n{levels.replace('- ', '  - ')}{key}: *a39\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load(file=file)
+    assert key in str(caught.value)
+    assert len(str(caught.value)) < 200 + len(str(file))

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 
-from usbdra.errors import ConfigError
+from usbdra.errors import ConfigError, shown
 from usbdra.types import DeviceName, Offer, Speed, SpeedClass, UsbDevice
 
 EXPORT_DRIVER = "usbip-host"
@@ -113,7 +113,7 @@ class Policy:
         _only_known(config, _POLICY_FIELDS, "policy")
         forward = config.get("forwardLowSpeed", False)
         if not isinstance(forward, bool):
-            raise ConfigError(f"policy.forwardLowSpeed must be true or false, not {forward!r}")
+            raise ConfigError(f"policy.forwardLowSpeed must be true or false, not {shown(forward)}")
         rules = config.get("rules")
         rules = [] if rules is None else rules
         if not isinstance(rules, list):
@@ -194,7 +194,7 @@ def _fits(pattern: str | None, text: str) -> bool:
 
 def _rule(item: object, where: str) -> Rule:
     if not isinstance(item, Mapping):
-        raise ConfigError(f"{where} must be a mapping, not {item!r}")
+        raise ConfigError(f"{where} must be a mapping, not {shown(item)}")
     _only_known(item, _RULE_FIELDS, where)
     if "action" not in item:
         raise ConfigError(f"{where}.action is missing: allow or deny")
@@ -218,21 +218,21 @@ def _only_known(item: Mapping[str, object], known: tuple[str, ...], where: str) 
 
             close = get_close_matches(str(field), known, 1)
             hint = f"; did you mean {close[0]}?" if close else f"; known: {', '.join(known)}"
-            raise ConfigError(f"{where} has an unknown field {field!r}{hint}")
+            raise ConfigError(f"{where} has an unknown field {shown(field)}{hint}")
 
 
 def _action(value: object, where: str) -> Action:
-    try:
-        return Action(value)
-    except ValueError:
-        raise ConfigError(f"{where} must be allow or deny, not {value!r}") from None
+    for action in Action:
+        if value == action.value:
+            return action
+    raise ConfigError(f"{where} must be allow or deny, not {shown(value)}")
 
 
 def _text(item: Mapping[str, object], field: str, where: str) -> str | None:
     value = item.get(field)
     if value is None or isinstance(value, str):
         return value
-    raise ConfigError(f"{where}.{field} must be a text in quotes, not {value!r}")
+    raise ConfigError(f"{where}.{field} must be a text in quotes, not {shown(value)}")
 
 
 def _class_code(value: object, where: str) -> int | None:
@@ -245,7 +245,7 @@ def _class_code(value: object, where: str) -> int | None:
             return int(value, 16)
     raise ConfigError(
         f"{where}.class must be two hex digits in quotes or one of "
-        f"{', '.join(CLASS_NAMES)}, not {value!r}"
+        f"{', '.join(CLASS_NAMES)}, not {shown(value)}"
     )
 
 
@@ -254,6 +254,6 @@ def _vendor_product(value: str | None, where: str) -> tuple[str | None, str | No
         return None, None
     match = _DEVICE.fullmatch(value)
     if match is None:
-        raise ConfigError(f"{where}.device must be vendor:product in hex or *, not {value!r}")
+        raise ConfigError(f"{where}.device must be vendor:product in hex or *, not {shown(value)}")
     vendor, product = (None if part == "*" else part.lower() for part in match.groups())
     return vendor, product

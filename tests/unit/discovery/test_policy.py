@@ -189,3 +189,20 @@ def test_bad_configuration_names_the_field(config: dict[str, Any], message: str)
 
 def test_empty_configuration_is_the_default_policy() -> None:
     assert Policy.from_mapping({}) == Policy.from_mapping({"rules": None}) == Policy()
+
+
+@pytest.mark.parametrize("place", ["default", "rules", "action", "serial"])
+def test_a_nest_of_aliases_is_not_written_out(place: str) -> None:
+    nest: object = "x"
+    for _ in range(40):
+        nest = [nest, nest]
+    mapping: dict[str, object] = {
+        "default": {"default": nest},
+        "rules": {"rules": [nest]},
+        "action": {"rules": [{"action": nest}]},
+        "serial": {"rules": [{"action": "deny", "serial": nest}]},
+    }[place]
+    with pytest.raises(ConfigError) as caught:
+        Policy.from_mapping(mapping)
+    assert place in str(caught.value)
+    assert len(str(caught.value)) < 200
