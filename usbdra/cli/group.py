@@ -40,7 +40,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
-class LazyGroup(click.Group):
+TCP_PORT = click.IntRange(1, 65535)
+
+
+class HelpingGroup(click.Group):
+    """A group that shows its help when it is called with nothing at all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; its own way for an empty call differs between its versions."""
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
+
+
+class LazyGroup(HelpingGroup):
     """A group that imports a command's module when the command is called, not before."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -23,6 +23,13 @@ def test_help_names_every_command_without_importing_one(cli: Cli) -> None:
     assert all(f"  {name} " in result.out for name in COMMANDS)
 
 
+@pytest.mark.parametrize("arguments", [[], ["pki"]])
+def test_called_with_nothing_it_helps(cli: Cli, arguments: list[str]) -> None:
+    result = cli(*arguments)
+    assert (result.code, result.err) == (0, "")
+    assert result.out == cli(*arguments, "--help").out
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_loads_under_its_own_name_with_its_own_help(cli: Cli, name: str) -> None:
     result = cli(name, "-h")
@@ -35,6 +42,11 @@ def test_every_command_loads_under_its_own_name_with_its_own_help(cli: Cli, name
     [
         (["lst"], "usbdra: no command 'lst'; did you mean 'list'? (see: usbdra --help)"),
         (["list", "--nope"], "usbdra: No such option '--nope'. (see: usbdra list --help)"),
+        (
+            ["remote", "host", "--port", "99999"],
+            "usbdra: Invalid value for '--port': 99999 is not in the range 1<=x<=65535. "
+            "(see: usbdra remote --help)",
+        ),
         (["attach", "host"], "usbdra: Missing argument 'DEVICE'. (see: usbdra attach --help)"),
     ],
 )

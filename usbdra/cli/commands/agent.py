@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from usbdra.cli.group import common_options
+from usbdra.cli.group import TCP_PORT, common_options
 from usbdra.cli.invocation import Invocation, pass_invocation
 
 _BOOL = click.Choice(("true", "false"))
@@ -20,10 +20,12 @@ _BOOL = click.Choice(("true", "false"))
 @click.option("--node", envvar="NODE_NAME", metavar="NAME", help="This node's name.")
 @click.option("--pod-uid", envvar="POD_UID", default="", help="UID of the agent's own pod.")
 @click.option("--group", metavar="GROUP", help="API group; the driver is usb.GROUP.")
-@click.option("--port", type=int, help="TCP port of the exporter, on every node the same.")
+@click.option("--port", type=TCP_PORT, help="TCP port of the exporter, on every node the same.")
 @click.option("--visibility", type=click.Choice(("Cluster", "Node")))
 @click.option("--forward-low-speed", type=_BOOL, help="Let 1.5 and 12 Mbit/s cross nodes.")
-@click.option("--max-ports", type=int, help="Ports of each hub to use at most; 0 for all.")
+@click.option(
+    "--max-ports", type=click.IntRange(0), help="Ports of each hub to use at most; 0 for all."
+)
 @click.option("--pki", type=click.Path(path_type=Path), help="ca.crt, tls.crt and tls.key.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")

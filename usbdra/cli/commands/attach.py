@@ -12,7 +12,7 @@ import click
 
 from usbdra.cli import parts, views
 from usbdra.cli.completions import complete_port
-from usbdra.cli.group import common_options
+from usbdra.cli.group import TCP_PORT, common_options
 from usbdra.cli.invocation import Invocation, pass_invocation
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _PHASES = {
 @common_options()
 @click.argument("host")
 @click.argument("device")
-@click.option("--port", type=int, help="TCP port of the exporter, 3241; with --plain 3240.")
+@click.option("--port", type=TCP_PORT, help="TCP port of the exporter, 3241; with --plain 3240.")
 @click.option("--plain", is_flag=True, help="No encryption: for stock peers.")
 @pass_invocation
 def attach_command(

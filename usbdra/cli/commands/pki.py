@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from usbdra.cli.group import HELP, common_options
+from usbdra.cli.group import HELP, HelpingGroup, common_options
 from usbdra.cli.invocation import Invocation, pass_invocation
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _directory = click.option(
 _force = click.option("--force", is_flag=True, help="Replace what is there.")
 
 
-@click.group("pki", context_settings=HELP)
+@click.group("pki", cls=HelpingGroup, context_settings=HELP)
 def pki_command() -> None:
     """Make and show certificates for nodes without a cluster.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from usbdra.cli import parts, views
-from usbdra.cli.group import common_options
+from usbdra.cli.group import TCP_PORT, common_options
 from usbdra.cli.invocation import Invocation, pass_invocation
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ async def devices_of(
 @click.command("remote")
 @common_options()
 @click.argument("host")
-@click.option("--port", type=int, help="TCP port, 3241; with --plain 3240.")
+@click.option("--port", type=TCP_PORT, help="TCP port, 3241; with --plain 3240.")
 @click.option("--plain", is_flag=True, help="No encryption: for stock peers.")
 @pass_invocation
 def remote_command(invocation: Invocation, host: str, port: int | None, plain: bool) -> None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @click.command("serve")
 @common_options(("table", "json"))
 @click.option("--listen", "addresses", multiple=True, metavar="ADDRESS", help="Listen here.")
-@click.option("--port", type=int, help="TCP port, 3241; with --plain 3240.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="TCP port, 3241; with --plain 3240; 0 for any."
+)
 @click.option("--plain", is_flag=True, help="No encryption, no certificates: for stock peers.")
 @click.option("--allow", multiple=True, metavar="NODE", help="Serve only these nodes.")
 @click.option("--cidr", multiple=True, metavar="NETWORK", help="Accept only from these networks.")
