@@ -48,10 +48,23 @@ def run(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except click.UsageError as error:
+        if "output" not in invocation.given:  # the slip was met before the options were looked at
+            invocation.given.update(_output_in(arguments))
         return _usage(error, invocation)
     except Exception as error:
         return _failed(error, invocation)
     return code if isinstance(code, int) else 0
+
+
+def _output_in(arguments: Sequence[str]) -> dict[str, str]:
+    """The `output` that unparsed arguments ask for; empty when none does."""
+    found = {}
+    for word, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        if word in ("-o", "--output"):
+            found["output"] = following
+        elif word.startswith(("-o", "--output=")):
+            found["output"] = word.removeprefix("--output=").removeprefix("-o")
+    return found
 
 
 def _usage(error: click.UsageError, invocation: Invocation) -> int:

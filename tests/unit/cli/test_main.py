@@ -67,6 +67,13 @@ def test_errors_in_json_have_reason_message_and_exit_code(cli: Cli, tmp_path: Pa
     assert result.out == ""
 
 
+@pytest.mark.parametrize("form", [["-o", "json"], ["-ojson"], ["--output=yaml"]])
+def test_wrong_usage_in_json_too(cli: Cli, form: list[str]) -> None:
+    result = cli("list", "--nope", *form)
+    error = json.loads(result.err)["error"]
+    assert (result.code, error["exitCode"], error["reason"]) == (2, 2, "BadConfig")
+
+
 def test_common_options_stand_before_or_after_the_command(cli: Cli, tree: SysTree) -> None:
     before = cli("--root", tree.root, "-o", "json", "list")
     after = cli("list", "-o", "json", "--root", tree.root)
