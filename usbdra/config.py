@@ -225,9 +225,10 @@ def _near_slip(name: str, known: list[str]) -> str:
 
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    keys = {name: key for key, name in settings_keys().items()}
     for name, raw in flags.items():
-        if raw is not None and raw != ():
-            yield name, _parsed(name, raw, f"--{name.replace('_', '-')}")
+        if raw is not None and raw != ():  # named by the setting: commands spell options their way
+            yield name, _parsed(name, raw, f"option for {keys[name]}")
 
 
 def _parsed(name: str, raw: object, where: str) -> object:

@@ -129,7 +129,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 def test_bad_environment_and_flags_are_named() -> None:
     with pytest.raises(ConfigError, match=r"^USBDRA_PORT: 'tcp://10.0.0.1:3241' is not a whole"):
         load(env={"USBDRA_PORT": "tcp://10.0.0.1:3241"})
-    with pytest.raises(ConfigError, match=r"^--allowed-cidrs: 'x' does not appear to be"):
+    with pytest.raises(ConfigError, match=r"^option for allowedCIDRs: 'x' does not appear to be"):
         load({"allowed_cidrs": ("x",)})
     with pytest.raises(ConfigError, match="unknown variable USBDRA_ALOWED_NODES; did you mean"):
         load(env={"USBDRA_ALOWED_NODES": "a"})

@@ -144,6 +144,7 @@ def test_a_full_table_of_bus_ids_is_a_warning(tree: SysTree) -> None:
     table.write_text(" ".join(f"1-{n}" for n in range(16)) + "\n")
     (found,) = checks.export_table(tree.root)
     assert (found.level, found.seen) == (Level.WARN, "16 of 16 bus ids in its table")
+    assert "never unload usbip-host" in found.remedy  # the kernel would read freed memory
 
 
 def test_kernel_without_tls_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
