@@ -79,7 +79,7 @@ class FakeBroker:
         if self.fail_acquire is not None:
             raise self.fail_acquire
         for device in self.devices:
-            if request.device in (device.busid, device.name):
+            if request.device in (device.busid, device.name, device.serial):
                 break
         else:
             raise NotFound(f"no device {request.device} is offered here")

@@ -133,7 +133,7 @@ class Link:
     async def grant(
         self, device: str, *, claim: ClaimRef | None = None, holder: str = ""
     ) -> RemoteDevice:
-        """Ask for a device by name or bus id; then take_socket(). Encrypted links only.
+        """Ask for a device by name, bus id or serial; then take_socket(). Encrypted links only.
 
         Raises PeerRefused, DeviceBusy, NotFound, IdentityChanged.
         """
@@ -141,7 +141,7 @@ class Link:
         self._phases.begin()
         request = GrantRequest(device, claim, holder)
         reply: GrantReply = await self._ask(*session.request_grant(request), device=device)
-        self._same(device, (reply.device.name, reply.device.busid))
+        self._same(device, (reply.device.name, reply.device.busid, reply.device.serial))
         self._phases.done("authorise")
         self._phases.timings.extend((f"exporter.{name}", s) for name, s in reply.timings)
         return reply.device

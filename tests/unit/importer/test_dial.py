@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,12 @@ async def test_inventory_then_grant_on_one_encrypted_link(broker: FakeBroker, tl
         with pytest.raises(RuntimeError, match="the link is over"):
             link.take_socket()
     assert tls.errors == []
+
+
+async def test_a_serial_that_reads_like_a_name_is_granted(broker: FakeBroker, tls: UserTls) -> None:
+    broker.devices = [replace(STICK, serial="60a44c")]
+    async with encrypted(broker, tls) as link:
+        assert (await link.grant("60a44c", claim=CLAIM)).busid == STICK.busid
 
 
 async def test_progress_is_told_phase_by_phase(broker: FakeBroker) -> None:
