@@ -18,9 +18,10 @@ Facts it is built on (drivers/usb/usbip/stub_main.c, stub_dev.c, 4.17 and later)
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,9 +104,10 @@ class StubHost:
         """
         busid = device.busid
         self._match(busid)
+        name = busid.encode()
         if device.driver is not None:
-            self._stub.unbind(os.fsencode(self._driver(device.driver)), busid.encode())
-        self._stub.bind(os.fsencode(self._driver(STUB)), busid.encode())
+            await in_thread(self._stub.unbind, os.fsencode(self._driver(device.driver)), name)
+        await in_thread(self._stub.bind, os.fsencode(self._driver(STUB)), name)
         await self.wait_status(busid, waiter, (AVAILABLE,))
 
     async def make_ready(self, device: usbdev.BoundDevice, waiter: Waiter) -> None:
@@ -177,16 +179,17 @@ class StubHost:
         probed = False
         if device.driver == STUB:
             try:
-                self._stub.unbind(os.fsencode(self._driver(STUB)), busid.encode())
+                driver = os.fsencode(self._driver(STUB))
+                await in_thread(self._stub.unbind, driver, busid.encode())
             except OSError as error:
                 raise ExportFailed(f"device {busid} does not let go: {error}") from error
-            probed = self._rebind(busid)
+            probed = await self._rebind(busid)
         if not probed:
-            self._probe(busid)
+            await self._probe(busid)
         missing = await self._drivers_back(busid, drivers, waiter)
         if missing:
             for name in missing:  # once more, one by one
-                self._probe(name)
+                await self._probe(name)
             missing = await self._drivers_back(busid, drivers, waiter)
         if missing:
             raise DriverNotRestored(
@@ -222,12 +225,12 @@ class StubHost:
                 "and release it"
             ) from error
 
-    def _rebind(self, busid: BusId) -> bool:
+    async def _rebind(self, busid: BusId) -> bool:
         """True when the kernel probed the device's drivers; leaves no entry in either case."""
         directory = self._driver(STUB)
         raw = os.fsencode(directory)
         try:
-            self._stub.rebind(raw, busid.encode())
+            await in_thread(self._stub.rebind, raw, busid.encode())
         except OSError:
             rebound = False
         else:
@@ -237,10 +240,11 @@ class StubHost:
                 self._stub.match_del(raw, busid.encode())
         return rebound
 
-    def _probe(self, name: str) -> None:
+    async def _probe(self, name: str) -> None:
         """Let the USB bus look for drivers of a device or interface that has none."""
         with suppress(OSError):  # what came of it is checked by the caller
-            self._sysfs.write(os.fsencode(self._root / "sys/bus/usb/drivers_probe"), name.encode())
+            path = os.fsencode(self._root / "sys/bus/usb/drivers_probe")
+            await in_thread(self._sysfs.write, path, name.encode())
 
     async def _drivers_back(
         self, busid: BusId, drivers: Mapping[str, str], waiter: Waiter
@@ -261,3 +265,17 @@ class StubHost:
 
     def _driver(self, name: str) -> Path:
         return usbdev.driver_directory(self._root, name)
+
+
+async def in_thread(act: Callable[..., None], *arguments: bytes) -> None:
+    """A write that ends only when drivers have probed or let go, which may take seconds.
+
+    It cannot be taken back: when the caller is cancelled, it is waited for all the same, so that
+    the way back starts from a known state.
+    """
+    writing = asyncio.ensure_future(asyncio.to_thread(act, *arguments))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing])
+        raise

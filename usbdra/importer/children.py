@@ -11,14 +11,14 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from usbdra.discovery.tree import read_device
 from usbdra.errors import AttachFailed
-from usbdra.types import ChildNode, Uevent, UsbDevice, UsbInterface
-from usbdra.vhci.waiting import RESCAN, Waiter, below
+from usbdra.types import ChildNode, UsbDevice, UsbInterface
+from usbdra.vhci.waiting import Waiter, below
 
 # Which node a driver makes: (driver, interface subclass or None for any) -> sysfs subsystem.
 # Drivers that are not here make their nodes, if any, while they bind.
@@ -60,25 +60,6 @@ class Settled:
     unsettled: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What the events said: which devices finished binding, and whether any event was lost."""
-
-    bound: set[str] = field(default_factory=set)
-    lost: bool = False
-
-    def note(self, event: Uevent) -> None:
-        if event.action == "bind":
-            self.bound.add(event.devpath)
-        elif event.action == RESCAN:
-            self.lost = True
-
-    def is_bound(self, devpath: str) -> bool:
-        """The kernel sends `bind` after the driver's probe (drivers/base/dd.c `driver_bound`),
-        so every node made in the probe is there. Lost events are no reason to wait for ever."""
-        return self.lost or devpath in self.bound
-
-
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """An interface that is not ready. `driverless`: perhaps nothing will ever come."""
@@ -103,27 +84,21 @@ async def settle(
     limits = limits or SettleLimits()
     loop = asyncio.get_running_loop()
     started = loop.time()
-    seen = _Seen()
-    inside = below(devpath)
-
-    def concerns(event: Uevent) -> bool:
-        seen.note(event)
-        return inside(event)
 
     def all_ready() -> Settled | None:
-        return _look(root, devpath, seen, ignore_driverless=False)
+        return _look(root, devpath, waiter, ignore_driverless=False)
 
     def driven_ready() -> Settled | None:
-        return _look(root, devpath, seen, ignore_driverless=True)
+        return _look(root, devpath, waiter, ignore_driverless=True)
 
     for check, limit in ((all_ready, limits.driver), (driven_ready, limits.total)):
         left = max(started + limit - loop.time(), 0.0)
-        done = await waiter.until(check, concerns, timeout=left, stop=ended)
+        done = await waiter.until(check, below(devpath), timeout=left, stop=ended)
         if done is not None:
             return done
         if ended is not None and ended.done():
             raise AttachFailed("the link ended before the device was usable")
-    device, children, pending = _state(root, devpath, seen)
+    device, children, pending = _state(root, devpath, waiter)
     return Settled(device, children, tuple(one.text for one in pending))
 
 
@@ -133,16 +108,16 @@ def nodes_of(root: Path, syspath: str) -> tuple[ChildNode, ...]:
     return tuple(sorted(_nodes(path), key=lambda child: child.path))
 
 
-def _look(root: Path, devpath: str, seen: _Seen, *, ignore_driverless: bool) -> Settled | None:
+def _look(root: Path, devpath: str, waiter: Waiter, *, ignore_driverless: bool) -> Settled | None:
     """The device, unless something is still to be waited for."""
-    device, children, pending = _state(root, devpath, seen)
+    device, children, pending = _state(root, devpath, waiter)
     if any(not (one.driverless and ignore_driverless) for one in pending):
         return None
     return Settled(device, children, tuple(one.text for one in pending))
 
 
 def _state(
-    root: Path, devpath: str, seen: _Seen
+    root: Path, devpath: str, waiter: Waiter
 ) -> tuple[UsbDevice, tuple[ChildNode, ...], list[_Pending]]:
     """Everything as it is now. Raises AttachFailed when the device is gone."""
     path = root / "sys" / devpath.lstrip("/")
@@ -153,11 +128,11 @@ def _state(
     pending = []
     missing = _announced_interfaces(path) - len({i.number for i in device.interfaces})
     if device.configuration is None:
-        pending.append(_Pending("the device has no configuration", seen.is_bound(devpath)))
+        pending.append(_Pending("the device has no configuration", waiter.is_bound(devpath)))
     elif missing > 0:
         pending.append(_Pending(f"{missing} interface(s) are not there yet"))
     for interface in device.interfaces:
-        one = _pending(device, interface, children, root, devpath, seen)
+        one = _pending(device, interface, children, root, devpath, waiter)
         if one is not None:
             pending.append(one)
     return device, children, pending
@@ -169,7 +144,7 @@ def _pending(
     children: tuple[ChildNode, ...],
     root: Path,
     devpath: str,
-    seen: _Seen,
+    waiter: Waiter,
 ) -> _Pending | None:
     """What this interface still lacks; None when it is as usable as it will get."""
     name = f"{device.busid}:{device.configuration}.{interface.number}"
@@ -184,7 +159,7 @@ def _pending(
     kind = _NODE_OF_DRIVER.get((interface.driver, None)) or _NODE_OF_DRIVER.get(
         (interface.driver, interface.subclass)
     )
-    if not seen.is_bound(f"{devpath}/{name}"):
+    if not waiter.is_bound(f"{devpath}/{name}"):
         return _Pending(f"{label} is still binding")
     there = {child.kind for child in children if child.interface == interface.number}
     if kind is not None and kind not in there and _exists(root, kind):

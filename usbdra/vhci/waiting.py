@@ -43,6 +43,17 @@ class Waiter:
         self._stream: AsyncIterator[Uevent] | None = None
         self._next: asyncio.Task[Uevent | None] | None = None
         self._events_over = False
+        self._bound: set[str] = set()
+        self._lost = False
+
+    def is_bound(self, devpath: str) -> bool:
+        """True once the driver of this device (or interface) has finished its probe.
+
+        The kernel sends `bind` then (drivers/base/dd.c `driver_bound`), so every node that was
+        made in the probe is there. Whatever was waited for, all events since the start count;
+        where some were lost, nobody can tell any more and the answer is True.
+        """
+        return self._lost or devpath in self._bound
 
     async def __aenter__(self) -> Self:
         self._stream = await self._subscription.__aenter__()
@@ -100,15 +111,19 @@ class Waiter:
         deadline: float,
         stop: asyncio.Future[Any] | None,
     ) -> None:
-        """Return after an event that concerns the caller, after `stop`, or at the deadline."""
+        """Return after an event that concerns the caller, after `stop`, or at the deadline.
+
+        Events that are there already are taken together: one look answers a burst of them.
+        """
         loop = asyncio.get_running_loop()
+        concerned = False
         while True:
             # With no more events, an event that never comes: what is left is `stop` and the time.
             pending = loop.create_future() if self._events_over else self._pending()
             awaited: set[asyncio.Future[Any]] = {pending} if stop is None else {pending, stop}
             done, _ = await asyncio.wait(
                 awaited,
-                timeout=max(0.0, deadline - loop.time()),
+                timeout=0.0 if concerned else max(0.0, deadline - loop.time()),
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if pending not in done:
@@ -116,10 +131,19 @@ class Waiter:
             self._next = None
             event = pending.result()
             if event is None:
-                self._events_over = True
+                self._events_over = self._lost = True
                 return
+            self._note(event)
             if concerns(event) or event.action == RESCAN:
-                return
+                concerned = True
+
+    def _note(self, event: Uevent) -> None:
+        if event.action == "bind":
+            self._bound.add(event.devpath)
+        elif event.action in ("unbind", "remove"):
+            self._bound.discard(event.devpath)
+        elif event.action == RESCAN:
+            self._lost = True
 
     def _pending(self) -> asyncio.Task[Uevent | None]:
         """The read of the next event; it outlives a deadline, so no event is dropped by one."""

@@ -110,7 +110,9 @@ async def test_a_session_from_grant_to_the_peers_end(
     assert device.reason == "in use by claim team/cam of node-b at 10.0.0.2:4242"
     link.peer.close()  # the importer detaches, or is gone
     await driven_by(stick, "usb")
-    await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        while broker._leases:
+            await asyncio.sleep(0.002)
     assert kernel.sockets == 0
     assert no_records(kernel)
     (device,) = await broker.inventory(C)

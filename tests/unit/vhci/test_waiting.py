@@ -98,3 +98,37 @@ async def test_when_events_end_it_looks_by_itself_and_does_not_spin() -> None:
         look = Counter(1000)
         assert await waiter.until(look, below(DEVICE), timeout=0.1) is None
         assert 4 <= look.looks <= 12
+
+
+async def test_a_burst_is_answered_by_one_look_and_every_event_is_shown() -> None:
+    source, hub = await opened()
+    seen: list[str] = []
+
+    def concerns(one: Uevent) -> bool:
+        seen.append(one.devpath)
+        return one.devpath.startswith(DEVICE)
+
+    async with Waiter(hub) as waiter:
+        burst = [event(f"{DEVICE}/{number}") for number in range(50)]
+        source.send(*burst)
+        look = Counter(2)
+        assert await waiter.until(look, concerns, timeout=2) == 2
+        assert seen == [one.devpath for one in burst]
+    hub.close()
+
+
+async def test_what_bound_during_an_earlier_wait_is_known_later() -> None:
+    source, hub = await opened()
+    interface = f"{DEVICE}/5-1:1.0"
+    async with Waiter(hub) as waiter:
+        source.send(event(DEVICE), Uevent("bind", interface, "usb", "usb_interface"))
+        assert not waiter.is_bound(interface)
+        await waiter.until(Counter(2), lambda one: one.devpath == DEVICE, timeout=2)
+        assert waiter.is_bound(interface)
+        source.send(Uevent("unbind", interface, "usb", "usb_interface"))
+        await waiter.until(Counter(2), below(DEVICE), timeout=2)
+        assert not waiter.is_bound(interface)
+        source.overrun()
+        await waiter.until(Counter(2), below(DEVICE), timeout=2)
+        assert waiter.is_bound(interface)
+    hub.close()
