@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`usbdra list` from start to finish on a tree of 128 devices, against an empty Python program.
 
-Goal: at most 150 ms more than `python -c pass`; the difference of the medians of one run is in
-`extra_info` as `above_yardstick_ms`.
+Goal: at most 150 ms more than `python -c pass`. What that is as a ratio depends on the machine, so
+it is worked out from pairs taken in turn; `extra_info` has the difference, `above_yardstick_ms`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from bench.micro.test_snapshot import grow
 
 ROUNDS = 15
+GOAL_SECONDS = 0.150
 EMPTY = (sys.executable, "-c", "pass")
 
 
@@ -48,4 +49,6 @@ def test_command(benchmark: BenchmarkFixture, tmp_path: Path, command: str) -> N
     benchmark.pedantic(start, args=full, rounds=ROUNDS, warmup_rounds=1)
     pairs = [(seconds(*full), seconds(*EMPTY)) for _ in range(ROUNDS)]  # taken in turn
     above = statistics.median(ours - empty for ours, empty in pairs) * 1e3
-    benchmark.extra_info.update(above_yardstick_ms=round(above, 1), goal_ms=150)
+    benchmark.extra_info["above_yardstick_ms"] = round(above, 1)
+    empty = statistics.median(empty for _, empty in pairs)
+    benchmark.extra_info["goal"] = round(1 + GOAL_SECONDS / empty, 2)
