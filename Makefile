@@ -76,6 +76,12 @@ bench: build ## benchmarks; ratios of one run in build/results/bench.json
 	@mkdir -p $(RESULTS)
 	@$(PY) bench/run.py --output $(RESULTS)/bench.json
 
+.PHONY: bench-kernel
+bench-kernel: $(STAMP) ## attach and throughput on real kernels against the stock tools (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) bench/run.py --output $(RESULTS)/bench-kernel.json bench/kernel
+
 .PHONY: package
 package: wheel ## install the wheel, and the source, into empty environments
 	@mkdir -p $(RESULTS)
@@ -104,6 +110,7 @@ demo-kernel: $(STAMP) ## two machines, one USB stick: plugged into a, used on b
 test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, kernel bed
 	@rm -rf $(RESULTS)
 	@$(MAKE) --no-print-directory lint unit debug asan fuzz package bench kernel
+	@BENCH_ROUNDS=2 $(MAKE) --no-print-directory bench-kernel
 	@$(PY) tests/summary.py $(RESULTS)
 
 .PHONY: clean

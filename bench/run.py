@@ -3,7 +3,8 @@
 
 A benchmark names its place with `benchmark.group` and, in `benchmark.extra_info`, its `role`:
 `yardstick` for the one the others of the group are divided by. `goal` (a ratio) and `wants`
-(`at most` or `at least`, the latter for speed-ups of the yardstick over ours) are optional.
+(`at most` or `at least`, the latter for speed-ups of the yardstick over ours) are optional. What
+else is in `extra_info` is a measurement of its own and is shown as it is.
 Machines are noisy, so a missed goal is shown and is not an error.
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+PLACE = ("role", "goal", "wants")
 
 
 def machine() -> dict[str, Any]:
@@ -35,13 +37,14 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": model,
         "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
     }
 
 
 def ratios(benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows {group, name, median_us, ratio, goal, wants, met}; ratio is None without a yardstick.
+    """Rows {group, name, median_us, ratio, goal, wants, met, more}; no yardstick, no ratio.
 
     With wants `at least` the ratio is yardstick / ours (how many times faster), else
     ours / yardstick (what it costs).
@@ -70,6 +73,7 @@ def ratios(benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "goal": goal,
                 "wants": wants,
                 "met": met,
+                "more": {key: value for key, value in info.items() if key not in PLACE},
             }
         )
     return rows
@@ -86,7 +90,9 @@ def show(rows: list[dict[str, Any]]) -> None:
         ratio = "" if row["ratio"] is None else f"{row['ratio']:8.2f} x"
         goal = "" if row["goal"] is None else f"goal {row['wants']} {row['goal']:g} x"
         met = {None: "", True: "met", False: "MISSED"}[row["met"]]
-        print(f"  {row['name']:{width}} {row['median_us']:12.1f} us {ratio:>10} {goal:22} {met}")
+        more = " ".join(f"{key}={value}" for key, value in row["more"].items())
+        line = f"  {row['name']:{width}} {row['median_us']:12.1f} us {ratio:>10}"
+        print(f"{line} {goal:22} {met:6} {more}".rstrip())
 
 
 def main() -> int:

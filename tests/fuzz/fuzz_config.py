@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 with atheris.instrument_imports(include=["usbdra.config", "usbdra.discovery.policy"]):
     from usbdra import config
     from usbdra.errors import ConfigError
-from usbdra.cli import parts
 from tests.fuzz.harness import MAX_SIZE, fuzz
+from usbdra.cli import parts
 
 MAX_ERROR = 1000 + 2 * MAX_SIZE  # a key may be as long as the file, escapes and all
 POLICY = b"""\

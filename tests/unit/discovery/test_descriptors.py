@@ -29,7 +29,7 @@ def test_storage_device() -> None:
     )
 
 
-def test_isochronous_endpoint_in_a_later_alternate_setting() -> None:
+def test_r28_isochronous_endpoint_in_a_later_alternate_setting() -> None:
     idle = Interface(1, 2, number=1)
     playing = Interface(
         1, 2, number=1, alternate=1, endpoints=(Endpoint(0x01, ISOCHRONOUS | 0x0C, 192),)
@@ -40,7 +40,7 @@ def test_isochronous_endpoint_in_a_later_alternate_setting() -> None:
     assert not parse(HEAD + configuration((Interface(1, 1), idle))).isochronous
 
 
-def test_isochronous_endpoint_in_the_second_configuration() -> None:
+def test_r28_isochronous_endpoint_in_the_second_configuration() -> None:
     second = configuration((Interface(14, endpoints=(Endpoint(0x82, ISOCHRONOUS),)),), value=2)
     data = device_descriptor(1, 2, configurations=2) + configuration((KEYBOARD,)) + second
     summary = parse(data)

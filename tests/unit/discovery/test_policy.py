@@ -196,13 +196,13 @@ def test_a_nest_of_aliases_is_not_written_out(place: str) -> None:
     nest: object = "x"
     for _ in range(40):
         nest = [nest, nest]
-    mapping: dict[str, object] = {
+    mappings: dict[str, dict[str, object]] = {
         "default": {"default": nest},
         "rules": {"rules": [nest]},
         "action": {"rules": [{"action": nest}]},
         "serial": {"rules": [{"action": "deny", "serial": nest}]},
-    }[place]
+    }
     with pytest.raises(ConfigError) as caught:
-        Policy.from_mapping(mapping)
+        Policy.from_mapping(mappings[place])
     assert place in str(caught.value)
     assert len(str(caught.value)) < 200

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One bed for all kernel benchmarks, and the samples that several of them tell of.
+
+Seconds are measured inside the nodes; a benchmark replays them on a clock of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from bench.kernel import links
+from bench.kernel.links import Sample
+from tests.bed.bed import Bed
+from tests.bed.kernel_bed import KernelBed, tidy
+
+ROUNDS = int(os.environ.get("BENCH_ROUNDS", "7"))
+LOGS = Path("build/results/bench-kernel")
+
+Samples = dict[str, list[Sample]]
+Replay = Callable[..., None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.kernel)
+            item.add_marker(pytest.mark.timeout(1800))
+
+
+class Clock:
+    """Stands still but for what `advance` adds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture
+def replay(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> Replay:
+    """replay(group, seconds, **extra_info): the benchmark took these times."""
+
+    def run(group: str, seconds: list[float], **info: Any) -> None:
+        clock, left = Clock(), iter(seconds)
+        monkeypatch.setattr(benchmark, "_timer", clock)
+        benchmark.group = group
+        benchmark.extra_info.update(info)
+        benchmark.pedantic(lambda: clock.advance(next(left)), rounds=len(seconds))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def bed() -> Iterator[Bed]:
+    """Node a with kernel 6.12 has the stick, node b with 6.1 uses it."""
+    with KernelBed() as machines:
+        try:
+            tidy(machines)
+            links.prepare(machines)
+            yield machines
+        finally:
+            machines.save_logs(LOGS)
+
+
+@pytest.fixture(scope="session")
+def attached(bed: Bed) -> Samples:
+    """Attaches in turn, ours and stock, so that both see the same machine; the first is warm-up."""
+    found: Samples = {"ours": [], "stock": []}
+    with links.served(bed), links.stock_served(bed):
+        for _ in range(ROUNDS + 1):
+            with links.ours(bed) as sample:
+                found["ours"].append(sample)
+            with links.stock(bed) as sample:
+                found["stock"].append(sample)
+    return {who: samples[1:] for who, samples in found.items()}
+
+
+@pytest.fixture(scope="session")
+def read(bed: Bed) -> dict[str, list[float]]:
+    """Seconds of reads of the whole stick: encrypted, plain, and on a stock link."""
+    plain = f"--plain --port {links.PLAIN_PORT}"
+    times = {}
+    with links.served(bed), links.ours(bed):
+        times["encrypted"] = [links.read_speed(bed) for _ in range(ROUNDS)]
+    with links.served(bed, plain), links.ours(bed, plain):
+        times["plain"] = [links.read_speed(bed) for _ in range(ROUNDS)]
+    with links.stock_served(bed), links.stock(bed):
+        times["stock"] = [links.read_speed(bed) for _ in range(ROUNDS)]
+    return times

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links of the kernel benchmarks: one stick, from node a to node b, ours and Debian's own way.
+
+Owns how each is made, timed inside the node, and given back. Must not judge what it measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.bed.bed import Bed
+from tests.bed.node import Node
+
+PKI = "/etc/usbdra/pki"
+PROBE = "/run/bench/guest_probe.py"
+SERIAL = "BENCH0001"
+MIB = 32
+PLAIN_PORT = 3242
+FREE = 4
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One attach as a user sees it; all in seconds.
+
+    `before` is what had to be done on the exporter first, `program` from start to end of the
+    attaching program, `device` and `disk` from its start to the kernel's own announcement.
+    `phases` is what `usbdra attach -o json` says.
+    """
+
+    before: float
+    program: float
+    device: float
+    disk: float
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> float:
+        """Until the disk can be used: it is there, and the user has the prompt back."""
+        return self.before + max(self.program, self.disk)
+
+
+def probe(node: Node, command: str, kinds: str = "-") -> dict[str, Any]:
+    """Run a command in the node under the probe; it must succeed."""
+    argv = ["python3", PROBE, kinds, *command.split()]
+    found: dict[str, Any] = json.loads(node.run(argv, timeout=120).out)
+    assert found["rc"] == 0, f"{command}: {found}"
+    return found
+
+
+def prepare(bed: Bed) -> None:
+    """The probe on both nodes, certificates, and the stick in a."""
+    a, b = bed["a"], bed["b"]
+    for node in (a, b):
+        node.push(Path(__file__).with_name("guest_probe.py"), PROBE)
+    a.run("usbdra pki init", timeout=120)
+    for node in (a, b):
+        a.run(f"usbdra pki issue {node.name} --host {node.ip}", timeout=120)
+        for name in ("ca.crt", "tls.crt", "tls.key"):
+            data = a.read(f"{PKI}/nodes/{node.name}/{name}")
+            node.write(f"{PKI}/{name}", data, mode=0o600)
+    a.call("gadget.storage", SERIAL, MIB)
+    a.call("raw.fill", a.call("usb.wait", SERIAL, child="disks")["disks"][0], MIB, timeout=300)
+
+
+@contextmanager
+def served(bed: Bed, options: str = "") -> Iterator[None]:
+    """`usbdra serve` on a."""
+    server = bed["a"].start(f"exec usbdra serve {options}")
+    server.wait_for("serving", timeout=60)
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+@contextmanager
+def stock_served(bed: Bed) -> Iterator[None]:
+    """`usbipd` on a."""
+    daemon = bed["a"].start(["usbipd"])
+    daemon.wait_for("listening on 0.0.0.0")
+    try:
+        yield
+    finally:
+        daemon.stop()
+
+
+@contextmanager
+def ours(bed: Bed, options: str = "") -> Iterator[Sample]:
+    """The stick attached by `usbdra attach`; detached, and back with a's driver, afterwards."""
+    a, b = bed["a"], bed["b"]
+    seen = probe(b, f"usbdra attach {a.ip} {_key(a, options)} {options} -o json", "device,disk")
+    said = json.loads(seen["out"])
+    yield Sample(0.0, seen["end"], seen["device"], seen["disk"], said["timings"])
+    b.run(f"usbdra detach {said['port']}", timeout=120)
+    a.call("usb.wait", SERIAL, child="disks")
+
+
+@contextmanager
+def stock(bed: Bed) -> Iterator[Sample]:
+    """The stick attached by Debian's `usbip`, bound by hand first."""
+    a, b = bed["a"], bed["b"]
+    busid = a.call("usb.find", SERIAL)["busid"]
+    before = probe(a, f"usbip bind -b {busid}")["end"]
+    seen = probe(b, f"usbip attach -r {a.ip} -b {busid}", "device,disk")
+    yield Sample(before, seen["end"], seen["device"], seen["disk"])
+    (row,) = b.call("usb.used")
+    b.run(f"usbip detach -p {row['port']}")
+    b.call("usb.wait_row", row["port"], FREE)
+    a.call("usb.wait_status", SERIAL, "1")
+    a.run(f"usbip unbind -b {busid}")
+    a.call("usb.wait", SERIAL, child="disks")
+
+
+def _key(a: Node, options: str) -> str:
+    """A plain link knows devices only by bus id, as the stock protocol does."""
+    return str(a.call("usb.find", SERIAL)["busid"]) if "--plain" in options else SERIAL
+
+
+def read_speed(bed: Bed) -> float:
+    """Seconds that dd takes, by its own count, to read the imported stick past the page cache."""
+    (disk,) = bed["b"].call("usb.find", SERIAL, imported=True)["disks"]
+    said = bed["b"].run(f"dd if=/dev/{disk} of=/dev/null bs=1M iflag=direct", timeout=300).err
+    assert f"{MIB << 20} bytes" in said, said
+    return float(said.rpartition(" bytes")[2].split(", ")[-2].removesuffix(" s"))
