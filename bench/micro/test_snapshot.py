@@ -2,7 +2,7 @@
 """The snapshot of a node: a cold look at 128 devices, and one event among few and many.
 
 Goal: the cost of an event does not grow with the number of devices, so the ratio of the two
-event benchmarks is the number to watch.
+event benchmarks is the number to watch; 1.3 leaves room for colder caches.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def grow(root: Path, devices: int) -> list[FakeDevice]:
 
 def test_cold_look_at_128_devices(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     grow(tmp_path, 128)
+    benchmark.group = "snapshot of a node"
     snapshot = benchmark(lambda: scan(tmp_path, node="a"))
     assert len(snapshot.offers) == 128
 
@@ -37,6 +38,9 @@ def test_cold_look_at_128_devices(benchmark: BenchmarkFixture, tmp_path: Path) -
 @pytest.mark.parametrize("devices", [16, 128])
 def test_one_event(benchmark: BenchmarkFixture, tmp_path: Path, devices: int) -> None:
     """Reads the device, names it, judges it, and makes the new snapshot."""
+    benchmark.group = "one event on a snapshot, by number of devices"
+    place = {"role": "yardstick"} if devices == 16 else {"role": "ours", "goal": 1.3}
+    benchmark.extra_info.update(place)
     stick = grow(tmp_path, devices)[devices // 2]
     inventory = Inventory(tmp_path, node="a")
     inventory.resync()

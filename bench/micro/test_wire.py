@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.fakes.broker import STICK
@@ -32,6 +34,15 @@ def read(reading: session.Reading[Any], data: bytes) -> Any:
     return reading.result
 
 
+@pytest.mark.benchmark(group="list of 128 devices, packed and parsed")
+def test_plain_json_of_the_inventory(benchmark: BenchmarkFixture) -> None:
+    """The encoder and the decoder of the same body, without a check of anything in it."""
+    benchmark.extra_info["role"] = "yardstick"
+    body = json.loads(extension.pack_inventory(DEVICES))
+    assert benchmark(lambda: json.loads(json.dumps(body))) == body
+
+
+@pytest.mark.benchmark(group="list of 128 devices, packed and parsed")
 def test_devlist_of_128(benchmark: BenchmarkFixture) -> None:
     def round_trip() -> Any:
         return read(session.request_devlist()[1], wire.pack_devlist(DEVICES))
@@ -39,6 +50,7 @@ def test_devlist_of_128(benchmark: BenchmarkFixture) -> None:
     assert len(benchmark(round_trip).value) == 128
 
 
+@pytest.mark.benchmark(group="list of 128 devices, packed and parsed")
 def test_inventory_of_128(benchmark: BenchmarkFixture) -> None:
     def round_trip() -> Any:
         return extension.parse_inventory(extension.pack_inventory(DEVICES))
@@ -46,6 +58,7 @@ def test_inventory_of_128(benchmark: BenchmarkFixture) -> None:
     assert len(benchmark(round_trip)) == 128
 
 
+@pytest.mark.benchmark(group="conversations in memory")
 def test_grant_conversation(benchmark: BenchmarkFixture) -> None:
     def round_trip() -> Any:
         server = session.ServerSession(extensions=True)
@@ -59,6 +72,7 @@ def test_grant_conversation(benchmark: BenchmarkFixture) -> None:
     assert benchmark(round_trip).value.device == DEVICES[6]
 
 
+@pytest.mark.benchmark(group="conversations in memory")
 def test_tls_handshake_in_memory(benchmark: BenchmarkFixture) -> None:
     """Both ends' share of the CPU, key log included."""
     a, b = certificates().identity("a"), certificates().identity("b")
