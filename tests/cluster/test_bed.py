@@ -109,9 +109,12 @@ def test_a_node_that_was_reset_runs_its_pods_again(cluster: ClusterBed) -> None:
             statuses = [status for item in pods for status in item.status.container_statuses or []]
             return next((s.restart_count for s in statuses if s.ready and s.restart_count), None)
 
-        selection = {"namespace": "default", "field_selector": "metadata.name=resident"}
         count = api.wait(
-            api.core.list_namespaced_pod, restarted, "the container runs again", **selection
+            api.core.list_namespaced_pod,
+            restarted,
+            "the container runs again",
+            namespace="default",
+            field_selector="metadata.name=resident",
         )
         assert count == 1
     finally:
