@@ -23,6 +23,9 @@ Manifest = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 # How long one watch request lasts before it is made anew: bounds a connection that died silently.
 _WATCH_SECONDS = 20
 _RETRY_SECONDS = 0.2
+# Limits end a test that is lost; an emulated node on a busy machine may need this long.
+_POD_SECONDS = 300.0
+_CALL_SECONDS = 180.0
 _GONE = 410
 
 
@@ -49,7 +52,9 @@ class ClusterApi:
         """Close the connections."""
         self.client.close()
 
-    def kubectl(self, *arguments: str, text: str | None = None, timeout: float = 60.0) -> str:
+    def kubectl(
+        self, *arguments: str, text: str | None = None, timeout: float = _CALL_SECONDS
+    ) -> str:
         """Run kubectl with `text` on its input and return its output.
 
         Raises:
@@ -76,7 +81,9 @@ class ClusterApi:
         else:
             self.kubectl(*arguments, "-f", "-", text=manifest_text(manifest))
 
-    def delete(self, manifest: Manifest, namespace: str = "default", timeout: float = 60.0) -> None:
+    def delete(
+        self, manifest: Manifest, namespace: str = "default", timeout: float = _CALL_SECONDS
+    ) -> None:
         """Delete what `apply` made and wait until it is gone; what is not there is no error."""
         arguments = ["delete", "--ignore-not-found", f"--namespace={namespace}"]
         if isinstance(manifest, Path):
@@ -89,7 +96,7 @@ class ClusterApi:
         lister: Callable[..., Any],
         done: Callable[[list[Any]], Result | None],
         what: str,
-        timeout: float = 60.0,
+        timeout: float = _CALL_SECONDS,
         **selection: Any,
     ) -> Result:
         """Follow a list until `done` says so; no polling, a watch tells of each change.
@@ -126,7 +133,11 @@ class ClusterApi:
                 raise TimeoutError(f"{what}: not after {timeout:g} s\n{_describe(objects)}")
 
     def wait_pod(
-        self, name: str, namespace: str = "default", phase: str = "Running", timeout: float = 120.0
+        self,
+        name: str,
+        namespace: str = "default",
+        phase: str = "Running",
+        timeout: float = _POD_SECONDS,
     ) -> Any:
         """Wait until the pod has `phase`; "Running" also asks that its containers are ready."""
 
@@ -142,7 +153,9 @@ class ClusterApi:
             field_selector=f"metadata.name={name}",
         )
 
-    def wait_pod_gone(self, name: str, namespace: str = "default", timeout: float = 120.0) -> None:
+    def wait_pod_gone(
+        self, name: str, namespace: str = "default", timeout: float = _POD_SECONDS
+    ) -> None:
         """Wait until the API no longer has the pod."""
         self.wait(
             self.core.list_namespaced_pod,
@@ -154,7 +167,7 @@ class ClusterApi:
         )
 
     def wait_nodes_ready(
-        self, names: Sequence[str], timeout: float = 180.0, boot_id: str | None = None
+        self, names: Sequence[str], timeout: float = _POD_SECONDS, boot_id: str | None = None
     ) -> None:
         """Wait until each of the named nodes is Ready and free of the not-ready taint.
 
@@ -169,7 +182,7 @@ class ClusterApi:
         self.wait(self.core.list_node, done, f"nodes {', '.join(names)} are Ready", timeout)
 
     def execute(
-        self, pod: str, *command: str, namespace: str = "default", timeout: float = 60.0
+        self, pod: str, *command: str, namespace: str = "default", timeout: float = _CALL_SECONDS
     ) -> str:
         """Run a command in the pod's first container and return its output."""
         return self.kubectl(

@@ -16,7 +16,7 @@ from tests.cluster.bed import ClusterBed
 
 HERE = Path(__file__).parent
 # The bed's own start counts into the first test; waits inside have shorter limits of their own.
-TEST_SECONDS = 900
+TEST_SECONDS = 1500
 _FAILED = pytest.StashKey[bool]()
 
 
