@@ -8,6 +8,8 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 VENV := .venv
+# Some tools start others by name (cython-lint: pycodestyle).
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := $(VENV)/bin/python
 RESULTS := build/results
 STAMP := $(VENV)/.ready
