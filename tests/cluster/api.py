@@ -172,7 +172,7 @@ class ClusterApi:
         """Wait until each of the named nodes is Ready and free of the not-ready taint.
 
         With `boot_id` only what the kubelet says of that boot counts: the Node object of a machine
-        that was reset stays Ready for as long as nobody missed it.
+        that was rebooted stays Ready for as long as nobody missed it.
         """
 
         def done(nodes: list[Any]) -> bool | None:

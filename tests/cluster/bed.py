@@ -123,9 +123,15 @@ class ClusterBed:
             self._join(namespace)
 
     def reboot(self, name: str) -> None:
-        """Reset a machine, start its daemons, and wait until the kubelet of this boot is Ready."""
+        """Switch a machine off and on, start its daemons, wait until its kubelet is Ready again.
+
+        Its files are safe before the power goes. A new QEMU boots twice as fast under emulation
+        as one that was reset: that one first throws away what it has translated, page by page.
+        """
         machine = self.bed[name]
-        machine.reset()
+        machine.run("sync")
+        machine.power_off()
+        machine.power_on()
         self.nodes[name].start()
         self.api.wait_nodes_ready([name], boot_id=machine.boot_id)
 

@@ -96,7 +96,7 @@ def test_waits_outlast_an_api_server_that_is_away(cluster: ClusterBed) -> None:
         api.delete(manifest)
 
 
-def test_a_node_that_was_reset_runs_its_pods_again(cluster: ClusterBed) -> None:
+def test_a_node_that_was_rebooted_runs_its_pods_again(cluster: ClusterBed) -> None:
     api, manifest = cluster.api, pod("resident", node="b", restartPolicy="Always")
     api.apply(manifest)
     try:
