@@ -2,7 +2,9 @@
 """Answers the kubelet's probes on a Unix socket of this very agent, and asks there.
 
 A port would be shared by the old and the new agent of an upgrade, and one would answer for the
-other. Owns the socket and the words `live`, `startup`, `ready`.
+other. Each state is also a file beside the socket, `<socket>.startup` and `<socket>.ready`: the
+probes that come every few seconds are a `test -e`, which costs a busy node nothing. Owns the
+socket, the files and the words `live`, `startup`, `ready`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,10 @@ class Probes:
     def set(self, probe: str, state: bool = True) -> None:
         """Write down what a probe is told from now on."""
         self._states[probe] = state
+        if state:
+            self._marker(probe).touch(mode=0o600)
+        else:
+            self._marker(probe).unlink(missing_ok=True)
 
     @property
     def states(self) -> Mapping[str, bool]:
@@ -37,8 +43,7 @@ class Probes:
     async def start(self) -> None:
         """Listen; a socket that an earlier agent of the same pod left is replaced."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            self._path.unlink()
+        self._clear()
         self._server = await asyncio.start_unix_server(self._answer, self._path)
 
     async def stop(self) -> None:
@@ -46,8 +51,15 @@ class Probes:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
-            with suppress(FileNotFoundError):
-                self._path.unlink()
+            self._clear()
+
+    def _marker(self, probe: str) -> Path:
+        return self._path.with_name(f"{self._path.name}.{probe}")
+
+    def _clear(self) -> None:
+        """Remove the socket and the files, those of an earlier run of the same pod too."""
+        for path in (self._path, *(self._marker(probe) for probe in PROBES)):
+            path.unlink(missing_ok=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError, ValueError):
