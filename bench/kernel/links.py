@@ -30,7 +30,7 @@ class Sample:
 
     `before` is what had to be done on the exporter first, `program` from start to end of the
     attaching program, `device` and `disk` from its start to the kernel's own announcement.
-    `phases` is what `usbdra attach -o json` says.
+    `phases` is what `usbdra attach -o json` says, `unsettled` what it waited for in vain.
     """
 
     before: float
@@ -38,6 +38,7 @@ class Sample:
     device: float
     disk: float
     phases: dict[str, float] = field(default_factory=dict)
+    unsettled: tuple[str, ...] = ()
 
     @property
     def usable(self) -> float:
@@ -96,7 +97,8 @@ def ours(bed: Bed, options: str = "") -> Iterator[Sample]:
     a, b = bed["a"], bed["b"]
     seen = probe(b, f"usbdra attach {a.ip} {_key(a, options)} {options} -o json", "device,disk")
     said = json.loads(seen["out"])
-    yield Sample(0.0, seen["end"], seen["device"], seen["disk"], said["timings"])
+    moments = seen["end"], seen["device"], seen["disk"]
+    yield Sample(0.0, *moments, said["timings"], tuple(said["unsettled"]))
     b.run(f"usbdra detach {said['port']}", timeout=120)
     a.call("usb.wait", SERIAL, child="disks")
 

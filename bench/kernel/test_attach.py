@@ -77,6 +77,13 @@ def test_phase(replay: Replay, attached: Samples, phase: str) -> None:
     replay("phases of our attach", [sample.phases[phase] for sample in attached["ours"]])
 
 
+def test_wait_after_the_disk(replay: Replay, attached: Samples) -> None:
+    """From the kernel's announcement of the disk to the end of the program."""
+    seconds = [max(sample.program - sample.disk, 0.0) for sample in attached["ours"]]
+    waited = {text for sample in attached["ours"] for text in sample.unsettled}
+    replay("our program after the disk is there", seconds, unsettled=sorted(waited))
+
+
 def test_bind_of_the_stock_tool(replay: Replay, attached: Samples) -> None:
     replay("phases of a stock attach", [sample.before for sample in attached["stock"]])
 
