@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from usbdra import __version__
 from usbdra.cli.invocation import FORMATS, Invocation
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -131,7 +132,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 
 @click.group(cls=LazyGroup, name="usbdra", context_settings=HELP)
 @common_options()
-@click.version_option(None, "-V", "--version", package_name="usbdra", message="usbdra %(version)s")
+@click.version_option(__version__, "-V", "--version", message="usbdra %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:
     """Any USB device of any node, used on any other node as if it were plugged in there."""
