@@ -21,7 +21,7 @@ from tests.bed.vm import Vm
 
 GRACE_S = 15.0  # beyond a command's own limit, for the answer to arrive
 CHUNK = 24576
-BOOT_S = 180.0
+BOOT_S = 300.0
 
 
 @dataclass(frozen=True)

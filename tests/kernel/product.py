@@ -41,11 +41,13 @@ def serving(node: Node, *flags: str, env: dict[str, str] | None = None) -> Itera
 
 
 def usbdra(node: Node, *words: str, check: bool | int = True, **more: Any) -> Any:
-    """The JSON answer of a command; of an error, what it wrote on stderr."""
+    """The JSON answer of a command; of one that failed, its error: reason, message, exitCode."""
     result: Result = node.run(
         ["usbdra", *words, "-o", "json"], timeout=ATTACH_S, check=check, **more
     )
-    return json.loads(result.out if result.rc == 0 else result.err.splitlines()[-1])
+    if result.rc == 0:
+        return json.loads(result.out)
+    return json.loads(result.err.splitlines()[-1])["error"]
 
 
 def attach(node: Node, host: str, device: str, *flags: str) -> dict[str, Any]:

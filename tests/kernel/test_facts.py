@@ -10,6 +10,7 @@ import pytest
 
 from tests.bed.bed import Bed
 from tests.bed.node import Node
+from tests.kernel.conftest import Pair
 
 VHCI = "/sys/devices/platform/vhci_hcd.0"
 STUB = "/sys/bus/usb/drivers/usbip-host"
@@ -99,6 +100,30 @@ def test_last_port_works_and_the_next_is_invalid(node: Node) -> None:
     assert node.call("raw.attach_silent", 239, 5) == 0
     assert used_rows(node) == [("ss", 239, ATTACHING)]
     assert node.call("raw.attach_silent", 240, 5) == errno.EINVAL
+
+
+def test_r07_a_silent_peer_holds_up_its_own_controller_only(pair: Pair) -> None:
+    exporter, importer = pair.exporter, pair.importer
+    for serial, peer in (("near", 3240), ("far", 3241)):
+        exporter.call("gadget.keyboard", serial, speed="high")
+        device = exporter.call("usb.wait", serial, child="inputs")
+        exporter.call("usb.bind", device["busid"])
+        exporter.call("raw.export", device["busid"], port=peer)
+    devids = {
+        serial: device["busnum"] << 16 | device["devnum"]
+        for serial in ("near", "far")
+        for device in [exporter.call("usb.find", serial)]
+    }
+    assert importer.call("raw.attach_silent", 0, 3) == 0
+    importer.run("sleep 0.5")  # the kernel begins with the silent one
+    importer.call("raw.attach", exporter.ip, devids["near"], 1, 3, port=3240)
+    importer.call("raw.attach", exporter.ip, devids["far"], 30, 3, port=3241)
+    importer.call("usb.wait", "far", imported=True, child="inputs")
+    assert importer.call("usb.find", "near", imported=True) is None
+    assert importer.call("usb.row", 1)["state"] == ATTACHING
+    # the silent peer goes: its neighbour's turn
+    importer.call("raw.drop_silent")
+    importer.call("usb.wait", "near", imported=True, child="inputs")
 
 
 @pytest.mark.parametrize("text", ["x", "1 2", "1 2 3", "3 0 0 3"])

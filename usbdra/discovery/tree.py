@@ -5,6 +5,10 @@ Owns the way from a sysfs directory to a `UsbDevice`, and the list of such direc
 udev's enumeration on the real machine, from `sys/bus/usb/devices` below any other root. Both
 feed the same reader. Must not name devices or judge them, and writes nothing but `poke`.
 
+Nothing of a hub that takes its lock is read (texts, configuration: drivers/usb/core/sysfs.c): the
+kernel holds the lock while a device below is enumerated, and for as long as the link lives when
+that device is imported and its peer does not answer. Hubs are not offered; nobody misses it.
+
 Attribute texts: Documentation/ABI/testing/sysfs-bus-usb, drivers/usb/core/sysfs.c. One device
 costs one open directory and three calls an attribute; there is no second look at anything.
 """
@@ -31,6 +35,7 @@ _INTERFACE_NAME = re.compile(r"[0-9]+-[0-9]+(\.[0-9]+)*:[0-9]+\.[0-9]+")
 _HEX4 = re.compile(r"[0-9a-f]{4}")
 _IMPORTED = "/sys/devices/platform/vhci_hcd"
 _SUPER_SPEED = 5000.0
+_HUB = 0x09  # bDeviceClass, USB 2.0 section 11.23.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +136,14 @@ class _Reader:
 
     def read(self, roots: RootHubs) -> Reading:
         vendor = self._hex4("idVendor")
-        serial_raw = self._optional("serial")
+        class_code = self._number("bDeviceClass", 16)
+        locked = (lambda name: None) if class_code == _HUB else self._optional
+        serial_raw = locked("serial")
         summary = descriptors.parse(
             self._optional("descriptors", descriptors.MAX_BYTES - 17) or b"",
         )
         major, minor = self._major_minor()
-        configuration = self._text("bConfigurationValue")
+        configuration = (locked("bConfigurationValue") or b"").strip()
         driver = self._link_name("driver")
         device = UsbDevice(
             busid=BusId(self.busid),
@@ -145,11 +152,11 @@ class _Reader:
             devnum=self._number("devnum"),
             vendor_id=vendor,
             bcd=self._text("bcdDevice") or "0000",
-            manufacturer=_clean(self._optional("manufacturer")),
-            product=_clean(self._optional("product")),
+            manufacturer=_clean(locked("manufacturer")),
+            product=_clean(locked("product")),
             serial=_clean(serial_raw),
             serial_raw=None if serial_raw is None else serial_raw.removesuffix(b"\n"),
-            class_code=self._number("bDeviceClass", 16),
+            class_code=class_code,
             subclass=self._number("bDeviceSubClass", 16, default="0"),
             protocol=self._number("bDeviceProtocol", 16, default="0"),
             speed=Speed.from_sysfs(self._text("speed")),
@@ -166,7 +173,7 @@ class _Reader:
             # is not taken for one without serial, speed or interfaces.
             product_id=self._hex4("idProduct"),
         )
-        announced = summary.serial_index == 0 or serial_raw is not None
+        announced = class_code == _HUB or summary.serial_index == 0 or serial_raw is not None
         return Reading(device, announced and self._has_node(device))
 
     def _has_node(self, device: UsbDevice) -> bool:

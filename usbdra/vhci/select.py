@@ -35,11 +35,21 @@ def choose_port(
 ) -> Port:
     """The lowest free port of `hub` that is not in `avoid` (reserved by others, or tried).
 
+    Controllers on which nothing is attaching come first: the kernel enumerates one device of a
+    controller at a time, so a peer that does not answer holds up its neighbours for a minute
+    (docs/kernel-facts.md).
+
     Raises NoFreePort, which counts what the rows say; a hub is never swapped for the other.
     """
+    occupied = {port.controller for port in ports if port.state is PortState.ATTACHING}
+    second_best: Port | None = None
     for port in ports:
         if port.state is PortState.FREE and hub_of(port) is hub and port.port not in avoid:
-            return port
+            if port.controller not in occupied:
+                return port
+            second_best = second_best or port
+    if second_best is not None:
+        return second_best
     count = count_hubs(ports, stuck)[hub]
     spared = sum(
         1

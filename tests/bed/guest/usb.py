@@ -83,7 +83,7 @@ def devices():
 
 def find(serial, imported=False):
     """The device with a serial, local or imported; None when it is not there."""
-    for path in glob.glob(f"{DEVICES}/*/serial"):
+    for path in glob.glob(f"{DEVICES}/*-*/serial"):
         busid = os.path.basename(os.path.dirname(path))
         if read(path) == serial and ("/vhci_hcd" in os.path.realpath(path)) == imported:
             return describe(busid)

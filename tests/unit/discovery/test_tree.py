@@ -42,6 +42,18 @@ def test_every_field_of_a_device(tree: SysTree, hs: FakeDevice) -> None:
     assert device.node_path == "/dev/bus/usb/001/009"
 
 
+def test_r07_nothing_that_takes_the_lock_of_a_hub_is_read(tree: SysTree, hs: FakeDevice) -> None:
+    hub = hs.hub(1)
+    for busid in ("usb1", "1-1"):
+        directory = (tree.root / "sys/bus/usb/devices" / busid).resolve()
+        for name in ("manufacturer", "product", "serial", "bConfigurationValue"):
+            (directory / name).unlink(missing_ok=True)
+            (directory / name).mkdir()  # reading it would fail
+    assert found(tree) == ["usb1", "1-1"]
+    assert read(hub).complete
+    assert (read(hub).device.serial, read(hub).device.configuration) == (None, None)
+
+
 def test_no_usb_at_all(tmp_path: Path) -> None:
     assert reader.enumerate_devices(tmp_path).readings == ()
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,6 +61,15 @@ def test_avoided_ports_count_as_taken() -> None:
     assert choose_port(ports, Hub.HIGH, avoid={PortId(0)}).port == 1
     with pytest.raises(NoFreePort, match="2 of 2"):
         choose_port(ports, Hub.HIGH, avoid={PortId(0), PortId(1)})
+
+
+def test_r07_a_controller_with_an_attaching_port_comes_last() -> None:
+    first, *rest = layout(2, 2)
+    attaching = replace(first, state=PortState.ATTACHING)
+    assert choose_port((attaching, *rest), Hub.HIGH).port == 4
+    assert choose_port((attaching, *rest), Hub.SUPER).port == 6
+    full = [replace(p, state=PortState.USED) if p.controller == 1 else p for p in rest]
+    assert choose_port((attaching, *full), Hub.HIGH).port == 1
 
 
 def test_broken_ports_are_not_in_the_capacity_that_is_told() -> None:
