@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 SETS: dict[str, tuple[str, ...]] = {
-    "build": ("gcc", "libc6-dev", "make", "python3-dev", "python3-venv"),
+    "build": ("gcc", "libc6-dev", "make", "python3-dev", "python3-venv", "usbip"),
     "bed": (
         "busybox-static",
         "debian-archive-keyring",
@@ -26,7 +26,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "xz-utils",
     ),
 }
-# Ubuntu carries usbip in its kernel tools; the host side only needs it where Debian has it.
+# The stock client, for one contract test. Ubuntu carries it in its kernel tools.
 OPTIONAL = {"usbip"}
 
 
