@@ -27,7 +27,10 @@ def hold(folder: Path) -> int:
 
 
 def _held(folder: Path) -> bool:
-    fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fd = os.open(folder / "owner.lock", os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:  # its owner removes it at this moment
+        return True
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -53,10 +56,10 @@ def remove(folder: Path) -> None:
 
 def sweep() -> None:
     """Remove beds whose owner was killed before it could."""
-    for folder in INSTANCES.glob(PREFIX + "*"):
-        if folder.is_dir() and not _held(folder):
-            say(f"removing {folder.name}, left by a killed run")
-            remove(folder)
+    for lock in INSTANCES.glob(f"{PREFIX}*/owner.lock"):
+        if not _held(lock.parent):
+            say(f"removing {lock.parent.name}, left by a killed run")
+            remove(lock.parent)
 
 
 def detached_beds() -> list[Path]:
