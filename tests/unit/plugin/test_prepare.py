@@ -287,7 +287,7 @@ async def until(true: object) -> None:
 
 async def test_r49_a_slow_claim_holds_up_no_other(world: World) -> None:
     slow, quick = world.add(remote_claim(), remote_claim("second", "uid-3", "second"))
-    agent = world.agent(prepare=0.2)
+    agent = world.agent(prepare=2.0)
     agent.attacher.gates["stick"] = asyncio.Event()
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -302,7 +302,7 @@ async def test_r49_a_slow_claim_holds_up_no_other(world: World) -> None:
 
 async def test_a_call_for_a_claim_at_work_says_what_it_waits_for(world: World) -> None:
     (ref,) = world.add(remote_claim())
-    agent = world.agent(prepare=0.3, unprepare=0.05)
+    agent = world.agent(unprepare=0.05)
     gate = agent.attacher.gates["stick"] = asyncio.Event()
     first = asyncio.create_task(agent.preparer.prepare(ref))
     await until(lambda: agent.attacher.calls)

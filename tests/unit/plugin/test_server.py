@@ -144,7 +144,7 @@ async def test_one_bad_claim_never_fails_the_call(world: World, short_tmp: Path)
 
 async def test_r49_a_slow_claim_is_a_result_of_its_own(world: World, short_tmp: Path) -> None:
     slow, quick = world.add(remote_claim(), remote_claim("second", "uid-3", "second"))
-    agent = world.agent(prepare=0.2)
+    agent = world.agent(prepare=2.0)
     agent.attacher.gates["stick"] = asyncio.Event()
     async with serving(agent, short_tmp), FakeKubelet(short_tmp / "r") as kubelet:
         await kubelet.scan()
