@@ -296,7 +296,7 @@ async def test_r49_a_slow_claim_holds_up_no_other(world: World) -> None:
     assert not waiting.done()
     with pytest.raises(OutOfTime, match="ran out of time while attaching stick of node a"):
         await waiting
-    assert loop.time() - start < 2
+    assert loop.time() - start < 20  # below the 45 s of the kubelet, on any machine
     assert [name for name, _ in world.kernel.ports.values()] == ["second"]
 
 
