@@ -5,9 +5,10 @@ Owns the way from a sysfs directory to a `UsbDevice`, and the list of such direc
 udev's enumeration on the real machine, from `sys/bus/usb/devices` below any other root. Both
 feed the same reader. Must not name devices or judge them, and writes nothing but `poke`.
 
-Nothing of a hub that takes its lock is read (texts, configuration: drivers/usb/core/sysfs.c): the
-kernel holds the lock while a device below is enumerated, and for as long as the link lives when
-that device is imported and its peer does not answer. Hubs are not offered; nobody misses it.
+Nothing of a hub that takes its lock is read (texts and configuration, on 6.1 also descriptors:
+drivers/usb/core/sysfs.c): the kernel holds the lock while a device below is enumerated, and for
+as long as the link lives when that device is imported and its peer does not answer. Hubs are not
+offered; nobody misses it.
 
 Attribute texts: Documentation/ABI/testing/sysfs-bus-usb, drivers/usb/core/sysfs.c. One device
 costs one open directory and three calls an attribute; there is no second look at anything.
@@ -137,10 +138,10 @@ class _Reader:
     def read(self, roots: RootHubs) -> Reading:
         vendor = self._hex4("idVendor")
         class_code = self._number("bDeviceClass", 16)
-        locked = (lambda name: None) if class_code == _HUB else self._optional
+        locked = (lambda *name: None) if class_code == _HUB else self._optional
         serial_raw = locked("serial")
         summary = descriptors.parse(
-            self._optional("descriptors", descriptors.MAX_BYTES - 17) or b"",
+            locked("descriptors", descriptors.MAX_BYTES - 17) or b"",
         )
         major, minor = self._major_minor()
         configuration = (locked("bConfigurationValue") or b"").strip()

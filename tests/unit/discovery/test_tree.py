@@ -46,7 +46,7 @@ def test_r07_nothing_that_takes_the_lock_of_a_hub_is_read(tree: SysTree, hs: Fak
     hub = hs.hub(1)
     for busid in ("usb1", "1-1"):
         directory = (tree.root / "sys/bus/usb/devices" / busid).resolve()
-        for name in ("manufacturer", "product", "serial", "bConfigurationValue"):
+        for name in ("manufacturer", "product", "serial", "bConfigurationValue", "descriptors"):
             (directory / name).unlink(missing_ok=True)
             (directory / name).mkdir()  # reading it would fail
     assert found(tree) == ["usb1", "1-1"]
