@@ -101,12 +101,16 @@ cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PYTEST) tests/cluster --junitxml=$(RESULTS)/cluster.xml
 
-.PHONY: demo demo-kernel
+.PHONY: demo demo-kernel demo-cluster
 demo: demo-kernel ## the demo that works today
 
 demo-kernel: $(STAMP) ## two machines, one USB stick: plugged into a, used on b
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PY) -m tests.bed.demo
+
+demo-cluster: $(STAMP) ## a Kubernetes cluster of two nodes: a pod on b uses the stick in a
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m tests.cluster.demo
 
 .PHONY: test
 test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, kernel bed
