@@ -87,13 +87,17 @@ def attached(bed: Bed) -> Samples:
 
 @pytest.fixture(scope="session")
 def read(bed: Bed) -> dict[str, list[float]]:
-    """Seconds of reads of the whole stick: encrypted, plain, and on a stock link."""
+    """Seconds of reads of the whole stick: encrypted, plain, and on a stock link, in turn."""
     plain = f"--plain --port {links.PLAIN_PORT}"
-    times = {}
-    with links.served(bed), links.ours(bed):
-        times["encrypted"] = [links.read_speed(bed) for _ in range(ROUNDS)]
-    with links.served(bed, plain), links.ours(bed, plain):
-        times["plain"] = [links.read_speed(bed) for _ in range(ROUNDS)]
-    with links.stock_served(bed), links.stock(bed):
-        times["stock"] = [links.read_speed(bed) for _ in range(ROUNDS)]
+    ways = {
+        "encrypted": lambda: links.ours(bed),
+        "plain": lambda: links.ours(bed, plain),
+        "stock": lambda: links.stock(bed),
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    with links.served(bed), links.served(bed, plain), links.stock_served(bed):
+        for _ in range(ROUNDS):
+            for way, link in ways.items():
+                with link():
+                    times[way].append(links.read_speed(bed))
     return times
