@@ -116,6 +116,7 @@ class LocalBroker:
     async def acquire(self, request: GrantRequest, peer: Peer) -> Granted:
         """See Broker. The same claim, asked for by the same node, replaces its own session."""
         started = time.monotonic()
+        await self._settled(request.device)
         offer = self._snapshot().find(request.device)
         if not offer.exportable:
             raise Refused(f"device {offer.name} is not offered: {offer.reason}")
@@ -195,6 +196,12 @@ class LocalBroker:
             if not own and lease.closing is None:
                 raise DeviceBusy(offer.name, lease.session.holder)
             await self._close(lease)
+
+    async def _settled(self, key: str) -> None:
+        """Wait for a release under way: until it is done the device is no one's offer."""
+        for lease in list(self._leases.values()):
+            if key in (lease.device.name, lease.device.busid) and lease.closing is not None:
+                await self._close(lease)
 
     async def _current(self, busid: BusId) -> Lease | None:
         """The lease on a device; an adopted one whose session is over by now is closed first."""

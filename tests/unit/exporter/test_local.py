@@ -171,6 +171,19 @@ async def test_r12_a_third_node_is_served_once_the_dead_session_is_dropped(
     await broker.abandon(again)
 
 
+async def test_a_request_during_a_release_waits_for_it(
+    stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    await broker.hand_over(granted, link.ours)
+    releasing = asyncio.create_task(broker.link_lost(granted.device.busid))
+    await asyncio.sleep(0)
+    again = await broker.acquire(OTHER, C)
+    assert releasing.done()
+    assert driver_of(stick) == "usbip-host"
+    await broker.abandon(again)
+
+
 async def test_abandon_before_and_after_the_hand_over(
     kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
 ) -> None:
