@@ -104,6 +104,10 @@ class Vm:
         argv += ["-device", f"virtserialport,chardev=control,name={CONTROL_PORT}"]
         # slower devices than 480 Mbit/s go on xHCI: the companions EHCI would need are slow here
         argv += ["-device", "qemu-xhci,id=xhci,p2=8,p3=8", "-device", "usb-ehci,id=ehci"]
+        argv += [
+            "-audiodev",
+            "none,id=silence",
+        ]  # for usb-audio, the one device with isochronous ends
         return [*argv, *m.extra]
 
     @property

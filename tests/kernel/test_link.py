@@ -7,6 +7,7 @@ import pytest
 
 from tests.bed.bed import Bed
 from tests.bed.node import Node
+from tests.bed.vm import SUPER_BUS
 from tests.kernel.conftest import Pair
 from tests.kernel.product import attach, detach, serving, usbdra
 
@@ -75,15 +76,20 @@ def test_a_keyboard_types(pair: Pair) -> None:
 
 
 def test_r28_a_sound_card_is_marked_and_attaches(pair: Pair) -> None:
-    pair.exporter.call("gadget.audio", "card")
-    pair.exporter.call("usb.wait", "card", child="cards")
-    (offer,) = usbdra(pair.exporter, "list")
-    assert offer["isochronous"] is True
-    with serving(pair.exporter):
-        found = attach(pair.importer, pair.exporter.ip, "card")
-        pair.importer.call("usb.wait", "card", imported=True, child="cards")
-        detach(pair.importer, found["port"])
-        home(pair.exporter, "card", "cards")
+    exporter, importer = pair.exporter, pair.importer
+    exporter.vm.qmp.plug("usb-audio", "sound", SUPER_BUS, audiodev="silence", serial="card")
+    try:
+        exporter.call("usb.wait", "card", child="cards")
+        (offer,) = usbdra(exporter, "list")
+        assert (offer["isochronous"], offer["speedClass"]) == (True, "full")
+        with serving(exporter, env={"USBDRA_FORWARD_LOW_SPEED": "true"}):
+            found = attach(importer, exporter.ip, "card")
+            importer.call("usb.wait", "card", imported=True, child="cards")
+            detach(importer, found["port"])
+            home(exporter, "card", "cards")
+    finally:
+        exporter.vm.qmp.unplug("sound")
+        exporter.call("usb.wait", "card", gone=True)
 
 
 def test_capture_shows_no_plain_text(bed: Bed, pair: Pair, tmp_path: Path) -> None:
@@ -143,7 +149,7 @@ def test_r12_a_node_that_lost_power_is_served_again(bed: Bed) -> None:
     with serving(a):
         attach(b, a.ip, "again")
         b.reset()  # no packet says goodbye
-        assert a.call("usb.find", "again")["status"] == USED
+        home(a, "again")  # without being asked for it
         found = attach(b, a.ip, "again")
         b.call("usb.wait", "again", imported=True, child="disks")
         detach(b, found["port"])

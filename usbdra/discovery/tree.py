@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads USB devices from sysfs below any root.
 
-Owns the way from a sysfs directory to a `UsbDevice`, and the list of such directories: from
-udev's enumeration on the real machine, from `sys/bus/usb/devices` below any other root. Both
-feed the same reader. Must not name devices or judge them, and writes nothing but `poke`.
+Owns the way from a sysfs directory to a `UsbDevice`, and the list of such directories, from
+`sys/bus/usb/devices`. Must not name devices or judge them, and writes nothing but `poke`.
 
 Nothing of a hub that takes its lock is read (texts and configuration, on 6.1 also descriptors:
 drivers/usb/core/sysfs.c): the kernel holds the lock while a device below is enumerated, and for
 as long as the link lives when that device is imported and its peer does not answer. Hubs are not
-offered; nobody misses it.
+offered; nobody misses it. libudev's enumeration reads `uevent` of each device, which takes the
+lock on 6.1; so the directory is listed instead.
 
 Attribute texts: Documentation/ABI/testing/sysfs-bus-usb, drivers/usb/core/sysfs.c. One device
 costs one open directory and three calls an attribute; there is no second look at anything.
@@ -80,11 +80,10 @@ def enumerate_devices(root: str | Path) -> Enumeration:
     A device that vanishes or fails meanwhile (ENODEV, ENOENT, EIO) is skipped, never the rest.
     """
     prefix = normal_root(root)
-    paths = list_syspaths(prefix) if prefix else _udev_syspaths()
     roots: RootHubs = {}
     readings: list[Reading] = []
     skipped: dict[str, str] = {}
-    for syspath in sorted(paths):
+    for syspath in sorted(list_syspaths(prefix)):
         try:
             readings.append(read(prefix, syspath, roots))
         except (OSError, ValueError) as error:
@@ -304,10 +303,3 @@ def _resolve(prefix: str, name: str) -> str | None:
     path = os.path.normpath(os.path.join(DEVICES_DIR, target))
     path = path.removeprefix(prefix)
     return path if path.startswith("/sys/") else None
-
-
-def _udev_syspaths() -> list[str]:
-    import pyudev
-
-    found = pyudev.Context().list_devices(subsystem="usb", DEVTYPE="usb_device")
-    return [device.sys_path for device in found]

@@ -100,12 +100,6 @@ def _echo(name, tty):
         time.sleep(0.05)
 
 
-def audio(name, speed="high", **ids):
-    """A sound card (UAC2): isochronous endpoints."""
-    _create(name, "uac2", speed, ids)
-    return _plug(name)
-
-
 def _create(name, function, speed, ids):
     """Make a gadget with one function; returns the function's folder."""
     gadget = f"{ROOT}/{name}"

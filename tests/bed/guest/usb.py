@@ -97,7 +97,11 @@ def wait(serial, imported=False, child=None, gone=False, seconds=30.0):
         device = find(serial, imported)
         if gone and device is None:
             return None
-        if not gone and device is not None and (child is None or device[child]):
+        if (
+            not gone
+            and device is not None
+            and (child is None or (device[child] and device["driver"]))
+        ):
             return device
         if time.monotonic() > limit:
             raise TimeoutError(f"{serial}: {'still' if gone else 'not'} there: {device}")
