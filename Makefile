@@ -116,7 +116,6 @@ demo-cluster: $(STAMP) ## a Kubernetes cluster of two nodes: a pod on b uses the
 test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, kernel bed
 	@rm -rf $(RESULTS)
 	@$(MAKE) --no-print-directory lint unit debug asan fuzz package bench kernel
-	@BENCH_ROUNDS=2 $(MAKE) --no-print-directory bench-kernel
 	@$(PY) tests/summary.py $(RESULTS)
 
 .PHONY: clean
