@@ -9,31 +9,17 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 
+from tests.bed.demo import DemoFailed, step
 from tests.cluster import driver
 from tests.cluster.bed import ClusterBed
 
 MANIFEST = driver.ROOT / "deploy/examples/disk/manifest.yaml"
 DISK = "/dev/usbdra/usb/block0"
 TEXT = "Written by a pod on node b to a stick in node a."
-
-
-class DemoFailed(Exception):
-    """A step did not do what it said."""
-
-
-@contextmanager
-def step(number: int, text: str) -> Iterator[None]:
-    """Print what is about to happen, then how long it took."""
-    print(f"\n{number}. {text}", flush=True)
-    started = time.monotonic()
-    yield
-    print(f"   ({time.monotonic() - started:.1f} s)", flush=True)
 
 
 def show(text: str, output: str) -> str:

@@ -147,7 +147,6 @@ class Agent:
             board,
             on_registered=lambda: probes.set("startup"),
         )
-        self._publisher: SlicePublisher | None = None
 
     async def run(self) -> None:
         """Start all parts and keep them until cancelled, then stop them in reverse."""
@@ -199,7 +198,6 @@ class Agent:
         """Slices follow the snapshot and the ports; the Node is their owner."""
         owner = Owner(self._options.node, await self._node_uid(), self._options.driver)
         publisher = SlicePublisher(self._api, owner, self._slices)
-        self._publisher = publisher
         async with asyncio.TaskGroup() as group:
             group.create_task(publisher.run())
             group.create_task(self._ready(publisher))

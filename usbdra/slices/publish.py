@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from usbdra.kube import errors
 from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
-from usbdra.kube.watch import Key, Reflector, Synced
+from usbdra.kube.watch import Key, Lister, Reflector, Synced
 
 from . import limits
 from .reconcile import Delete, Write, covers, dropped_fields, plan
@@ -28,26 +28,8 @@ Build = Callable[[frozenset[str]], Sequence[Object]]
 """Slices to publish, given the fields that the server does not keep."""
 
 
-class Api(Protocol):
-    """The verbs of KubeClient that publishing needs."""
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> Object:
-        """See KubeClient.list."""
-        ...
-
-    def watch(
-        self,
-        kind: Kind,
-        resource_version: str,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-    ) -> AsyncIterator[tuple[str, Object]]:
-        """See KubeClient.watch."""
-        ...
+class Api(Lister, Protocol):
+    """The verbs of KubeClient that publishing needs: those of a watch, and writes."""
 
     async def get(self, kind: Kind, name: str) -> Object:
         """See KubeClient.get."""
