@@ -70,8 +70,8 @@ asan: $(STAMP) ## unit tests on the sanitizer build (address, undefined behaviou
 	@tests/variant.sh asan $(RESULTS)/asan.xml
 
 .PHONY: fuzz
-fuzz: build ## a short bounded run of every coverage-guided fuzzer
-	@for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; $(PY) $$f -max_total_time=$${FUZZ_SECONDS:-10} -rss_limit_mb=1024 > build/$$(basename $$f).log 2>&1 || { tail -40 build/$$(basename $$f).log; exit 1; }; done
+fuzz: build ## a short bounded run of every coverage-guided fuzzer (FUZZ_SEED=0: another each time)
+	@for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; PYTHONHASHSEED=0 $(PY) $$f -seed=$${FUZZ_SEED:-1} -max_total_time=$${FUZZ_SECONDS:-10} -rss_limit_mb=1024 > build/$$(basename $$f).log 2>&1 || { tail -40 build/$$(basename $$f).log; exit 1; }; done
 
 .PHONY: bench
 bench: build ## benchmarks; ratios of one run in build/results/bench.json

@@ -192,7 +192,8 @@ def _read(path: Path) -> dict[str, object]:
         content = yaml.load(data, Loader=yaml.BaseLoader)  # noqa: S506 builds texts only
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, RecursionError, UnicodeError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
+        # ValueError, OverflowError: a scanner that meets "\\U0015ffff" or a number of 5000 digits.
         place = getattr(error, "problem_mark", None)
         where = f" at line {place.line + 1}" if place else ""
         problem = getattr(error, "problem", None) or "cannot be read"

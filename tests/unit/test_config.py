@@ -167,3 +167,18 @@ def test_nested_aliases_are_not_written_out(tmp_path: Path, key: str) -> None:
         load(file=file)
     assert key in str(caught.value)
     assert len(str(caught.value)) < 200 + len(str(file))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'logLevel: "\\U0015ffff"\n',
+        'logLevel: "\\Uffffffff"\n',
+        "%YAML 1." + "1" * 5000 + "\n--- a\n",
+    ],
+)
+def test_numbers_that_no_letter_has_are_a_config_error(tmp_path: Path, text: str) -> None:
+    file = write(tmp_path, text)
+    with pytest.raises(ConfigError, match="not YAML") as caught:
+        load(file=file)
+    assert str(caught.value).startswith(f"{file}: ")

@@ -160,7 +160,7 @@ class KubeClient:
                     code = int(event["object"].get("code", 500))
                     raise errors.from_status(f"watch {path}", code, event["object"])
                 yield event["type"], event["object"]
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, RecursionError) as error:
             raise _unavailable(f"watch {path}", error) from error
         except _client_error() as error:
             raise _unavailable(f"watch {path}", error) from error
@@ -183,7 +183,7 @@ class KubeClient:
             while not response.response.content.at_eof() and len(data) < MAX_ANSWER:
                 data += await response.response.content.read(MAX_ANSWER - len(data))
             answer = json.loads(data) if data else {}
-        except (OSError, TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, ValueError, RecursionError) as error:
             raise _unavailable(what, error) from error
         except _client_error() as error:
             raise _unavailable(what, error) from error
@@ -223,7 +223,7 @@ class KubeClient:
             return response
         try:
             status = json.loads(await response.read())
-        except (OSError, TimeoutError, ValueError):
+        except (OSError, TimeoutError, ValueError, RecursionError):
             status = None
         raise errors.from_status(what, response.status, status)
 
