@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from usbdra.agent.devices import NodeDevices
+from usbdra.agent.fault import FaultFile
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.probes import Probes, socket_path
@@ -133,7 +133,7 @@ class Agent:
             reporter=self._reporter,
             node_lock=NodeLock(options.run_dir / "agent.lock", self._records.load),
             board=board,
-            on_step=_Fault(options.fault) if options.fault else _go_on,
+            on_step=FaultFile(options.fault_file) if options.fault_file else _go_on,
         )
         self._plugin = PluginServer(
             options.driver,
@@ -292,21 +292,6 @@ class Agent:
 
 def _go_on(step: Step, uid: ClaimUid) -> None:
     """Every step but in the beds."""
-
-
-class _Fault:
-    """Kills this process at a step of a claim: the beds prove that nothing is lost then."""
-
-    def __init__(self, text: str) -> None:
-        step, _, count = text.partition(":")
-        self._step = Step(step)
-        self._left = int(count or 1)
-
-    def __call__(self, step: Step, uid: ClaimUid) -> None:
-        if step is self._step:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _boot_id() -> str:

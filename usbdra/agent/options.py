@@ -33,8 +33,8 @@ class AgentOptions:
     claims_dir: Path = Path("/dev/usbdra")
     kubeconfig: Path | None = None
     """None: the pod's service account."""
-    fault: str = ""
-    """For the beds: `STEP[:N]` kills the process at the Nth such step of a claim."""
+    fault_file: Path | None = None
+    """For the cluster bed: see agent/fault.py."""
 
     @property
     def driver(self) -> str:

@@ -88,6 +88,7 @@ def agent_command(
         log_format=log_format,
     )
     log.setup(settings.log_level, settings.log_format)
+    fault = os.environ.get("USBDRA_FAULT_FILE")  # no setting: only the cluster bed has it
     options = AgentOptions(
         node=NodeName(parts.node_name(settings)),
         pod_uid=pod_uid,
@@ -103,7 +104,7 @@ def agent_command(
         kubelet_dir=kubelet_dir,
         cdi_dir=cdi_dir,
         kubeconfig=kubeconfig,
-        fault=os.environ.get("USBDRA_FAULT", ""),
+        fault_file=Path(fault) if fault else None,
     )
     asyncio.run(daemon.run(options))
     return 0
