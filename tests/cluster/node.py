@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from tests.bed.errors import BedError
-from tests.bed.node import Node, Process
+from tests.bed.node import Node
 from tests.cluster.controlplane import NodeIdentity
 from tests.cluster.images import PAUSE
 from tests.cluster.payload import MOUNT
@@ -104,6 +104,8 @@ def kubelet_config(feature_gates: Mapping[str, bool]) -> dict[str, Any]:
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%"},
         "runtimeRequestTimeout": "5m",  # emulation is slow
+        # Tests kill the same agent again and again; by default each start waits longer, up to 300 s.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         "featureGates": dict(feature_gates),
     }
 
@@ -123,30 +125,28 @@ def cni_config(pod_subnet: str) -> dict[str, Any]:
 
 
 class KubeNode:
-    """The two daemons of one booted node. Not used from several threads at once."""
+    """The two daemons of one booted node. Not used from several threads at once.
 
-    def __init__(
-        self,
-        node: Node,
-        where: NodeAddress,
-        identity: NodeIdentity,
-        feature_gates: Mapping[str, bool],
-    ) -> None:
+    They run on when this process ends, and their ids are on record in the node: another process
+    that has the node can go on with them.
+    """
+
+    def __init__(self, node: Node, where: NodeAddress) -> None:
         self.node = node
         self.where = where
-        self._files = config_files(identity, where, feature_gates)
-        self._containerd: Process | None = None
-        self._kubelet: Process | None = None
 
     @property
     def name(self) -> str:
         """The name of the machine and of the Node object."""
         return self.node.name
 
-    def start(self) -> None:
-        """Configure the node and start everything, also after it was reset."""
-        for path, content in self._files.items():
+    def configure(self, identity: NodeIdentity, feature_gates: Mapping[str, bool]) -> None:
+        """Write the node's files; its disk keeps them."""
+        for path, content in config_files(identity, self.where, feature_gates).items():
             self.node.write(path, content, 0o600)
+
+    def start(self) -> None:
+        """Start everything in a configured node, also after it was reset."""
         self.node.run(_PREPARE, timeout=60)
         self.node.run(["ip", "route", "replace", "default", "via", self.where.gateway])
         self.start_containerd()
@@ -154,7 +154,7 @@ class KubeNode:
 
     def start_containerd(self) -> None:
         """Start containerd and return when its socket is there."""
-        self._containerd = self._daemon("containerd", CONTAINERD_LOG)
+        self._daemon("containerd", CONTAINERD_LOG)
         self.node.run(f"until [ -S {CONTAINERD_SOCKET} ]; do sleep 0.1; done", timeout=120)
 
     def start_kubelet(self) -> None:
@@ -166,13 +166,12 @@ class KubeNode:
             f"--node-ip={self.where.address}",
             "--v=2",
         ]
-        self._kubelet = self._daemon(f"kubelet {' '.join(flags)}", KUBELET_LOG)
+        self._daemon(f"kubelet {' '.join(flags)}", KUBELET_LOG)
 
     def stop_kubelet(self) -> None:
-        """End the kubelet; pods go on."""
-        if self._kubelet is not None:
-            self._kubelet.stop()
-            self._kubelet = None
+        """End the kubelet and wait until it has ended; pods go on."""
+        pid = "$(cat /run/kubelet.pid)"
+        self.node.run(f"kill {pid}; while kill -0 {pid}; do sleep 0.1; done 2>/dev/null")
 
     def ctr(self, *arguments: str, timeout: float = 60.0) -> str:
         """Run containerd's own client on the kubelet's images and containers; its output."""
@@ -186,5 +185,7 @@ class KubeNode:
             with contextlib.suppress(BedError):
                 self.node.pull(log, folder / f"{self.name}-{Path(log).name}")
 
-    def _daemon(self, command: str, log: str) -> Process:
-        return self.node.start(f"exec {command} >>{log} 2>&1", env=_ENVIRONMENT)
+    def _daemon(self, command: str, log: str) -> None:
+        name = command.split()[0]
+        script = f"echo $$ >/run/{name}.pid; exec {command} >>{log} 2>&1"
+        self.node.start(script, env=_ENVIRONMENT)
