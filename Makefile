@@ -95,6 +95,12 @@ kernel: $(STAMP) ## two machines under QEMU with stock kernels 6.1 and 6.12 (roo
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PYTEST) tests/kernel --timeout=900 --junitxml=$(RESULTS)/kernel.xml
 
+.PHONY: api
+api: $(STAMP) ## chart, objects and rights against a control plane alone, no QEMU (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PYTEST) tests/api --junitxml=$(RESULTS)/api.xml
+
 .PHONY: cluster
 cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under QEMU (root)
 	@mkdir -p $(RESULTS)
@@ -113,9 +119,9 @@ demo-cluster: $(STAMP) ## a Kubernetes cluster of two nodes: a pod on b uses the
 	@$(PY) -m tests.cluster.demo
 
 .PHONY: test
-test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, kernel bed
+test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, control plane, kernel bed
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory lint unit debug asan fuzz package bench kernel
+	@$(MAKE) --no-print-directory lint unit debug asan fuzz package bench api kernel
 	@$(PY) tests/summary.py $(RESULTS)
 
 .PHONY: clean

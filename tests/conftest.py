@@ -25,7 +25,7 @@ def open_descriptors() -> dict[int, str]:
 @pytest.fixture(autouse=True)
 def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves descriptors or threads behind (session-wide beds are exempt)."""
-    if request.node.get_closest_marker("kernel") or request.node.get_closest_marker("cluster"):
+    if any(request.node.get_closest_marker(bed) for bed in ("kernel", "cluster", "api")):
         yield
         return
     before, threads = open_descriptors(), set(threading.enumerate())

@@ -111,24 +111,25 @@ def write_service_account_keys(directory: Path) -> tuple[Path, Path]:
 
 def kubeconfig(server: str, ca_pem: bytes, client: KeyPair) -> str:
     """The text of a kubeconfig with everything inlined, so that it can be copied to a node."""
+    user = {
+        "client-certificate-data": _base64(client.cert.read_bytes()),
+        "client-key-data": _base64(client.key.read_bytes()),
+    }
+    return _kubeconfig(server, ca_pem, user)
+
+
+def token_kubeconfig(server: str, ca_pem: bytes, token: str) -> str:
+    """The text of a kubeconfig of whoever the token names, a service account for instance."""
+    return _kubeconfig(server, ca_pem, {"token": token})
+
+
+def _kubeconfig(server: str, ca_pem: bytes, user: dict[str, str]) -> str:
+    cluster = {"server": server, "certificate-authority-data": _base64(ca_pem)}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [
-            {
-                "name": "bed",
-                "cluster": {"server": server, "certificate-authority-data": _base64(ca_pem)},
-            }
-        ],
-        "users": [
-            {
-                "name": "user",
-                "user": {
-                    "client-certificate-data": _base64(client.cert.read_bytes()),
-                    "client-key-data": _base64(client.key.read_bytes()),
-                },
-            }
-        ],
+        "clusters": [{"name": "bed", "cluster": cluster}],
+        "users": [{"name": "user", "user": user}],
         "contexts": [{"name": "bed", "context": {"cluster": "bed", "user": "user"}}],
         "current-context": "bed",
     }

@@ -25,6 +25,7 @@ from tests.cluster.certs import (
     Authority,
     KeyPair,
     kubeconfig,
+    token_kubeconfig,
     write_private,
     write_service_account_keys,
 )
@@ -103,6 +104,10 @@ class ControlPlane:
         """The URL that nodes and pods on the bed's network use."""
         return f"https://{self._address}:{API_PORT}"
 
+    def token_kubeconfig(self, token: str) -> str:
+        """The text of a kubeconfig for clients on this machine that show a bearer token."""
+        return token_kubeconfig(self._local_server, self._authority.pem, token)
+
     def component(self, name: str) -> Component:
         """A component by its program name, for tests that stop and start it."""
         return self._components[name]
@@ -118,7 +123,7 @@ class ControlPlane:
         self._prepare_network()
         self._door = Door(self._namespace, ("127.0.0.1", API_PORT))
         admin = self._authority.client("admin", "usbdra-test-admin", ("system:masters",))
-        self._write_kubeconfig(self.admin_kubeconfig, f"https://127.0.0.1:{self._door.port}", admin)
+        self._write_kubeconfig(self.admin_kubeconfig, self._local_server, admin)
         self._launch("etcd", self._etcd_flags())
         self._wait_port(ETCD_PORT, deadline)
         self._launch("kube-apiserver", self._apiserver_flags())
@@ -162,10 +167,15 @@ class ControlPlane:
             serving_key=serving.key.read_bytes(),
         )
 
-    def _is_ready(self, pool: urllib3.PoolManager) -> bool:
+    @property
+    def _local_server(self) -> str:
+        """The URL that clients on this machine use."""
         assert self._door is not None
+        return f"https://127.0.0.1:{self._door.port}"
+
+    def _is_ready(self, pool: urllib3.PoolManager) -> bool:
         try:
-            response = pool.request("GET", f"https://127.0.0.1:{self._door.port}/readyz")
+            response = pool.request("GET", f"{self._local_server}/readyz")
         except urllib3.exceptions.HTTPError:
             return False
         return response.status == 200

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the tests against a control plane alone.
+
+`plane` starts once a run: etcd, API server, scheduler, controller manager, default gates. Objects
+of the cluster's scope outlive a test unless it removes them: give them names of their own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from kubernetes import client
+
+from tests.api.accounts import Accounts
+from tests.cluster.alone import Alone, control_plane_alone
+from tests.cluster.api import ClusterApi
+
+HERE = Path(__file__).parent
+# The control plane's start counts into the first test, and a first build of it too.
+TEST_SECONDS = 1500
+
+MakeNode = Callable[..., str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs the control plane and has its time limit."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.api)
+            item.add_marker(pytest.mark.timeout(TEST_SECONDS))
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[Alone]:
+    """The control plane with the default gates."""
+    with control_plane_alone() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def api(plane: Alone) -> ClusterApi:
+    """kubectl and typed clients of an administrator."""
+    return plane.api
+
+
+@pytest.fixture
+def namespace(api: ClusterApi) -> Iterator[str]:
+    """A namespace of the test's own, with its default service account, deleted afterwards."""
+    name = f"test-{secrets.token_hex(4)}"
+    api.core.create_namespace({"metadata": {"name": name}})
+    api.wait(
+        api.core.list_namespaced_service_account,
+        lambda found: True if found else None,
+        f"service account {name}/default",
+        namespace=name,
+    )
+    yield name
+    api.core.delete_namespace(name)
+
+
+@pytest.fixture
+def make_node(api: ClusterApi) -> Iterator[MakeNode]:
+    """make_node(name="", labels={}) -> name: Nodes without machines, deleted afterwards.
+
+    They say they are ready, so that the scheduler places pods there; no kubelet starts them.
+    """
+    made: list[str] = []
+
+    def make(name: str = "", labels: dict[str, str] | None = None) -> str:
+        name = name or f"node-{secrets.token_hex(4)}"
+        everywhere = {"kubernetes.io/hostname": name, **(labels or {})}
+        api.core.create_node({"metadata": {"name": name, "labels": everywhere}})
+        made.append(name)
+        room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+        ready = {"type": "Ready", "status": "True", "reason": "Fake", "message": "no machine"}
+        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+        api.core.patch_node_status(name, {"status": status})
+        return name
+
+    yield make
+    for name in made:
+        try:
+            api.core.delete_node(name)
+        except client.ApiException as error:
+            if error.status != 404:  # the test may have removed it
+                raise
+
+
+@pytest_asyncio.fixture
+async def accounts(plane: Alone, tmp_path: Path) -> AsyncIterator[Accounts]:
+    """Clients of service accounts: `await accounts.client(namespace, name, node)`."""
+    made = Accounts(plane, tmp_path)
+    yield made
+    await made.aclose()
