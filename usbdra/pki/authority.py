@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates for hosts without a cluster: make a CA, sign node certificates.
+"""What our certificates say: make a CA, sign node certificates, on a host or in a cluster.
 
-Owns the contents of certificates. Must not touch files (files.py) or sockets. Time comes in as
-an argument.
+Owns the contents of certificates. Must not touch files (files.py), sockets or the API. Time
+comes in as an argument.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Pair:
         )
 
 
-def make_authority(common_name: str, now: datetime, days: int = CA_DAYS) -> Pair:
+def make_authority(
+    common_name: str, now: datetime, lifetime: timedelta = timedelta(days=CA_DAYS)
+) -> Pair:
     """A self-signed EC P-256 CA that signs leaves only.
 
     Its name constraint permits URI names below `usbdra://node/` and no other URI, so the CA is of
@@ -66,11 +68,11 @@ def make_authority(common_name: str, now: datetime, days: int = CA_DAYS) -> Pair
     """
     from cryptography import x509
 
-    key = _new_key()
+    key = new_key()
     name = _name(common_name)
     constraints = x509.NameConstraints([x509.UniformResourceIdentifier(_URI_HOST)], None)
     builder = (
-        _builder(name, name, key.public_key(), now, days)
+        _builder(name, name, key.public_key(), now, lifetime)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(ca=True), critical=True)
         .add_extension(constraints, critical=True)
@@ -79,15 +81,19 @@ def make_authority(common_name: str, now: datetime, days: int = CA_DAYS) -> Pair
 
 
 def issue_node(
-    authority: Pair, node: str, hosts: Sequence[str], now: datetime, days: int = NODE_DAYS
+    authority: Pair,
+    node: str,
+    hosts: Sequence[str],
+    now: datetime,
+    lifetime: timedelta = timedelta(days=NODE_DAYS),
 ) -> Pair:
     """A certificate for one node, both for serving and for dialling.
 
     `hosts` are DNS names and addresses it is dialled by, besides its name. It never outlives the
     CA. Raises ConfigError for a malformed name or an expired CA.
     """
-    key = _new_key()
-    return Pair(sign_node(authority, node, hosts, key.public_key(), now, days), key)
+    key = new_key()
+    return Pair(sign_node(authority, node, hosts, key.public_key(), now, lifetime), key)
 
 
 def sign_node(
@@ -96,9 +102,14 @@ def sign_node(
     hosts: Sequence[str],
     public_key: object,
     now: datetime,
-    days: int,
+    lifetime: timedelta,
+    node_uid: str = "",
 ) -> x509.Certificate:
-    """As issue_node, for a key that somebody else keeps (a certificate request)."""
+    """As issue_node, for a key that somebody else keeps (a certificate request).
+
+    node_uid: UID of the Node object, where there is one: another machine that later gets the
+    node's name is told from this one by it.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -107,25 +118,50 @@ def sign_node(
         raise ConfigError(f"{node!r} is not a node name: lower-case letters, digits, - and .")
     if not isinstance(public_key, ec.EllipticCurvePublicKey):
         raise ConfigError(f"the key of node {node} is not an EC key")
-    left = (authority.cert.not_valid_after_utc - now).days
-    if left < 1:
+    left = authority.cert.not_valid_after_utc - now
+    if left <= timedelta(0):
         raise ConfigError("the CA has expired; make a new one")
-    names = [x509.UniformResourceIdentifier(NODE_URI_PREFIX + node), *_host_names((node, *hosts))]
     usages = x509.ExtendedKeyUsage(
         [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     )
     issuer_key = authority.key.public_key()
     builder = (
-        _builder(_name(node), authority.cert.subject, public_key, now, min(days, left))
+        _builder(
+            node_subject(node, node_uid),
+            authority.cert.subject,
+            public_key,
+            now,
+            min(lifetime, left),
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(ca=False), critical=True)
         .add_extension(usages, critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(node_names(node, hosts), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False
         )
     )
     return _sign(builder, authority.key)
+
+
+def node_subject(node: str, node_uid: str = "") -> x509.Name:
+    """A node certificate's subject: the node as common name, its UID as serial number."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    uid = [x509.NameAttribute(NameOID.SERIAL_NUMBER, node_uid)] if node_uid else []
+    return x509.Name([*_name(node), *uid])
+
+
+def node_names(node: str, hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+    """A node certificate's alternative names: the node's URI, its name, `hosts`.
+
+    Raises ConfigError for a host that is neither a host name nor an address.
+    """
+    from cryptography import x509
+
+    uri = x509.UniformResourceIdentifier(NODE_URI_PREFIX + node)
+    return x509.SubjectAlternativeName([uri, *_host_names((node, *hosts))])
 
 
 def _host_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
@@ -142,7 +178,8 @@ def _host_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
     return names
 
 
-def _new_key() -> EllipticCurvePrivateKey:
+def new_key() -> EllipticCurvePrivateKey:
+    """A key of the one kind that our certificates have: EC P-256."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return ec.generate_private_key(ec.SECP256R1())
@@ -161,12 +198,12 @@ def _builder(
     issuer: x509.Name,
     public_key: EllipticCurvePublicKey,
     now: datetime,
-    days: int,
+    lifetime: timedelta,
 ) -> x509.CertificateBuilder:
     from cryptography import x509
 
-    if days < 1:
-        raise ConfigError(f"a certificate cannot be valid for {days} days")
+    if lifetime <= timedelta(0):
+        raise ConfigError(f"a certificate cannot be valid for {lifetime}")
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -174,7 +211,7 @@ def _builder(
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATED)
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_after(now + lifetime)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
     )
 

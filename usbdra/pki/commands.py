@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ def init(
     now: datetime | None = None,
 ) -> CertificateSummary:
     """Make a CA in `directory`. Raises ConfigError when there is one and `force` is not set."""
-    pair = authority.make_authority(common_name, now or datetime.now(UTC), days)
+    pair = authority.make_authority(common_name, now or datetime.now(UTC), timedelta(days=days))
     files.write_authority(directory, pair, force=force)
     return _summary(directory / files.CA_CERT, pair.cert)
 
@@ -68,7 +68,8 @@ def issue(
     `hosts`: names and addresses the node is dialled by, besides its own name.
     """
     ca = files.read_authority(directory)
-    pair = authority.issue_node(ca, node, hosts, now or datetime.now(UTC), days)
+    lifetime = timedelta(days=days)
+    pair = authority.issue_node(ca, node, hosts, now or datetime.now(UTC), lifetime)
     target = files.write_node(directory, node, pair, ca.cert_pem(), force=force)
     return _summary(target / files.NODE_CERT, pair.cert)
 
