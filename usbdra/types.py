@@ -237,6 +237,17 @@ class ChildNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Both ends of a TCP connection, seen from this node: what names a link whose socket is the
+    kernel's. Addresses as text, without a scope."""
+
+    local: str
+    local_port: int
+    peer: str
+    peer_port: int
+
+
+@dataclass(frozen=True, slots=True)
 class RemoteDevice:
     """A device as an exporter describes it on the wire. Stock peers send no name and no serial."""
 
@@ -280,3 +291,5 @@ class Attachment:
     exporter's own share as `exporter.authorise`, `exporter.bind`, `exporter.hand_over`."""
     unsettled: tuple[str, ...] = ()
     """What was still missing at the deadline, a sentence per interface; empty when all is there."""
+    link: Endpoints | None = None
+    """What names its connection once no descriptor does."""

@@ -18,6 +18,7 @@ from usbdra.discovery.tree import read_device
 from usbdra.errors import AttachFailed, IdentityChanged, UsbdraError
 from usbdra.importer.children import Settled, SettleLimits, settle
 from usbdra.transport.ending import LinkEnd
+from usbdra.transport.watch import endpoints_of
 from usbdra.types import Attachment, PortId, RemoteDevice
 from usbdra.usbip.extension import clean_text
 from usbdra.vhci.driver import BeforeWrite, Placed, VhciDriver
@@ -84,6 +85,10 @@ class Attacher:
             last = now
 
         with sock:
+            try:
+                link = endpoints_of(sock)
+            except OSError as error:
+                raise AttachFailed(f"the link ended before its attach: {error}") from error
             async with Waiter(self._events) as waiter:
                 end = LinkEnd(sock)
                 placed: Placed | None = None
@@ -112,6 +117,7 @@ class Attacher:
             children=settled.children,
             timings=tuple(phases),
             unsettled=settled.unsettled,
+            link=link,
         )
 
     async def _usable(
