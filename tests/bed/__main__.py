@@ -7,7 +7,7 @@ Owns the command line for developers. A bed started here lives until `down`.
 import argparse
 import sys
 
-from tests.bed.bed import Bed, adopt
+from tests.bed.bed import Bed, adopt, leave_running
 from tests.bed.errors import BedError, CommandTimeout
 from tests.bed.instance import detached_beds, remove
 from tests.bed.kernel_bed import KernelBed
@@ -79,6 +79,7 @@ def _shell(node_name: str) -> int:
 def _up(a: str, b: str, *, bare: bool) -> int:
     bed = KernelBed(a, b, bare=bare, detached=True)
     bed.up()
+    leave_running(bed)
     times = ", ".join(f"{name} in {seconds} s" for name, seconds in bed.boot_seconds.items())
     say(f"up: {times}; files in {bed.folder}")
     say("try: python -m tests.bed run a uname -r")

@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -29,13 +29,18 @@ from tests.bed.vm import Drive, Machine, Vm
 DEFAULT_MODULES = ("usbip-core", "usbip-host", "vhci-hcd", "tls", "dummy_hcd", "libcomposite")
 # drivers of emulated parts that no test uses; their probing is a third of the boot
 UNUSED = "kvm_amd,kvm_intel,psmouse,iTCO_wdt,i2c_i801,lpc_ich,ahci,powernow_k8,acpi_cpufreq"
+# tells of a bed that was left running, in its folder
+DESCRIPTION = "bed.json"
 # controllers that gadgets are made on, each with a hub for 480 Mbit/s and one for 5 Gbit/s
 GADGET_CONTROLLERS = 6
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node to make. Memory in MiB; drives are (serial, image, folder in the node)."""
+    """One node to make. Memory in MiB; drives are (serial, image, folder in the node).
+
+    Of each image in copies the node gets a copy of its own to write, mounted by nobody.
+    """
 
     name: str
     kernel: str = "6.12"
@@ -43,8 +48,8 @@ class NodeSpec:
     memory: int = 768
     cpus: int = 1
     drives: tuple[tuple[str, Path, str], ...] = ()
+    copies: tuple[Path, ...] = ()
     modules: tuple[str, ...] = DEFAULT_MODULES
-    extra_qemu: tuple[str, ...] = ()
 
 
 class Bed:
@@ -87,8 +92,6 @@ class Bed:
         try:
             with step(f"booting {', '.join(f'{s.name} ({s.kernel})' for s in self.specs)}"):
                 self._boot(machines)
-            if self.detached:
-                self._describe()
         except BaseException:
             self.down()
             raise
@@ -97,10 +100,11 @@ class Bed:
         self.network.up()
         start = time.monotonic()
         for i, (machine, release) in enumerate(machines):
-            placed = Machine(**{**vars(machine), "folder": self.folder / machine.name})
-            vm = Vm(placed, self.network)
+            placed = replace(machine, folder=self.folder / machine.name)
+            keep = (self._lock,) if self.detached else ()
+            vm = Vm(placed, self.network, detached=self.detached, keep_fds=keep)
             self.nodes[machine.name] = Node(vm, release, address4(i), address6(i))
-            vm.start(detached=self.detached, keep_fds=(self._lock,) if self.detached else ())
+            vm.start()
         for name, node in self.nodes.items():
             node.wait_ready()
             self.boot_seconds[name] = round(time.monotonic() - start, 1)
@@ -133,7 +137,7 @@ class Bed:
             memory=spec.memory,
             cpus=spec.cpus,
             drives=tuple(Drive(serial, image) for serial, image, _ in drives),
-            extra=spec.extra_qemu,
+            copies=spec.copies,
         )
         return machine, kernel.release
 
@@ -162,25 +166,39 @@ class Bed:
         for name, node in self.nodes.items():
             (target / f"{name}-console.log").write_text(node.vm.log())
 
-    def _describe(self) -> None:
-        nodes = {
-            name: {"ip": n.ip, "ip6": n.ip6, "release": n.release} for name, n in self.nodes.items()
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `from_description` makes this bed again in another process."""
+        return {
+            name: {
+                "ip": node.ip,
+                "ip6": node.ip6,
+                "release": node.release,
+                "machine": node.vm.machine.to_json(),
+            }
+            for name, node in self.nodes.items()
         }
-        (self.folder / "bed.json").write_text(json.dumps(nodes))
+
+    @property
+    def lock_fds(self) -> tuple[int, ...]:
+        """What a detached process has to hold open: the bed counts as alive for as long."""
+        return (self._lock,) if self._lock >= 0 else ()
+
+
+def from_description(folder: Path, nodes: dict[str, Any]) -> Bed:
+    """A detached bed that still runs; `down` of it only lets go."""
+    bed = Bed([], detached=True)
+    bed.folder, bed.network = folder, Network(folder.name, nodes)
+    for name, facts in nodes.items():
+        vm = Vm(Machine.from_json(facts["machine"]), bed.network, detached=True)
+        bed.nodes[name] = Node(vm, facts["release"], facts["ip"], facts["ip6"])
+    return bed
+
+
+def leave_running(bed: Bed) -> None:
+    """Let other processes `adopt` a detached bed."""
+    (bed.folder / DESCRIPTION).write_text(json.dumps(bed.describe()))
 
 
 def adopt(folder: Path) -> Bed:
-    """A bed that `up` left running; `down` of it only lets go.
-
-    It has no specs: its machines cannot be powered on again from here.
-    """
-    known: dict[str, Any] = json.loads((folder / "bed.json").read_text())
-    bed = Bed([])
-    bed.folder, bed.network = folder, Network(folder.name)
-    for name, facts in known.items():
-        nothing = Path()
-        machine = Machine(name, folder / name, nothing, nothing, "", nothing, [], "")
-        node = Node(Vm(machine, bed.network), facts["release"], facts["ip"], facts["ip6"])
-        node.adopt()
-        bed.nodes[name] = node
-    return bed
+    """The bed that `python -m tests.bed up` left running."""
+    return from_description(folder, json.loads((folder / DESCRIPTION).read_text()))

@@ -8,10 +8,10 @@ the lock. Must not know how a bed is made.
 import fcntl
 import os
 import shutil
-import signal
 from pathlib import Path
 
 from tests.bed.net import Network
+from tests.bed.process import end_recorded
 from tests.bed.progress import say
 
 # short, on a disk: Unix socket paths end at 108 bytes, and overlays grow
@@ -41,15 +41,9 @@ def _held(folder: Path) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """End what is left of an instance: machines, network, files."""
-    for pidfile in folder.glob("*/qemu.pid"):
-        pid = int(pidfile.read_text())
-        try:
-            # a pid may belong to another program by now
-            if str(folder).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+    """End what is left of an instance: machines, other processes, network, files."""
+    for pidfile in folder.glob("*/*.pid"):
+        end_recorded(pidfile, str(folder))
     Network(folder.name).down()
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -62,6 +56,6 @@ def sweep() -> None:
             remove(lock.parent)
 
 
-def detached_beds() -> list[Path]:
-    """Instance folders of beds started by `up` and still running."""
-    return [f.parent for f in INSTANCES.glob(f"{PREFIX}*/bed.json") if _held(f.parent)]
+def detached_beds(description: str = "bed.json") -> list[Path]:
+    """Folders of beds that `up` left running; `description` is the file of their kind."""
+    return [f.parent for f in INSTANCES.glob(f"{PREFIX}*/{description}") if _held(f.parent)]

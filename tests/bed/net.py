@@ -7,7 +7,7 @@ Owns the namespace from start to end. Nothing in it reaches the host's network o
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,9 +33,10 @@ def address6(index: int) -> str:
 class Network:
     """A network namespace with a bridge; the host's side of it is 192.168.77.1."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, nodes: Iterable[str] = ()) -> None:
+        """`nodes` have their taps already: the network is one that another process made."""
         self.name = name
-        self._taps: set[str] = set()
+        self._taps = {f"tap-{node}" for node in nodes}
 
     def up(self) -> None:
         """Make namespace and bridge. Raises HostError."""

@@ -113,7 +113,7 @@ class Node:
     def __init__(self, vm: Vm, release: str, ip4: str, ip6: str) -> None:
         self.vm, self.release, self.ip, self.ip6 = vm, release, ip4, ip6
         self.name = vm.machine.name
-        self.boot_id = ""
+        self._boot_id = ""
         self._channel: Channel | None = None
         self._lock = threading.Lock()
 
@@ -134,15 +134,18 @@ class Node:
             except queue.Empty:
                 self.vm.check()
                 continue
-            if boot != self.boot_id:
-                self.boot_id = boot
+            if boot != self._boot_id:
+                self._boot_id = boot
                 return
         tail = self.vm.log_tail()
         raise NodeDown(f"node {self.name} not up within {timeout:.0f} s; its console:\n{tail}")
 
-    def adopt(self) -> None:
-        """Take over a node that is up already (started by another process)."""
-        self.boot_id = self.channel.ask("hello", GRACE_S)["boot"]
+    @property
+    def boot_id(self) -> str:
+        """The kernel's id of this boot; a node that another process has booted is asked."""
+        if not self._boot_id:
+            self._boot_id = self.channel.ask("hello", GRACE_S)["boot"]
+        return self._boot_id
 
     def start(
         self,

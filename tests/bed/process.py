@@ -4,10 +4,14 @@
 Owns the start and the end of such processes, nothing else.
 """
 
+import contextlib
 import ctypes
+import os
+import select
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 PR_SET_PDEATHSIG = 1
@@ -56,3 +60,28 @@ def stop(process: subprocess.Popen[bytes], signum: int = signal.SIGTERM) -> int:
         except subprocess.TimeoutExpired:
             process.kill()
     return process.wait()
+
+
+def end_recorded(pidfile: Path, marker: str, signum: int = signal.SIGKILL) -> None:
+    """End a detached process by the file with its id, and wait until it has ended.
+
+    Nothing happens unless its command line holds `marker`: an id may belong to another program
+    by now. By force when it does not listen to `signum`.
+    """
+    try:
+        pid = int(pidfile.read_text())
+        watch = os.pidfd_open(pid)
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    try:
+        if marker.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return
+        for number in (signum, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+            if select.select([watch], [], [], END_WAIT_S)[0]:
+                return
+    except FileNotFoundError:  # it ended just now
+        return
+    finally:
+        os.close(watch)

@@ -7,14 +7,15 @@ Owns the QEMU command line. Must not know what runs inside.
 import re
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Self
 
 from tests.bed.errors import BedError, NodeDown
 from tests.bed.host import program
 from tests.bed.images import overlay
 from tests.bed.net import Network
-from tests.bed.process import spawn, stop
+from tests.bed.process import end_recorded, spawn, stop
 from tests.bed.qmp import Qmp
 
 CONTROL_PORT = "org.usbdra.control"
@@ -37,7 +38,10 @@ class Drive:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a virtual machine is made of. Memory in MiB."""
+    """What a virtual machine is made of. Memory in MiB.
+
+    drives are shared and read-only; of each image in copies the machine writes its own copy.
+    """
 
     name: str
     folder: Path
@@ -50,31 +54,71 @@ class Machine:
     memory: int = 768
     cpus: int = 1
     drives: tuple[Drive, ...] = ()
-    extra: tuple[str, ...] = field(default=())
+    copies: tuple[Path, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `from_json` in another process."""
+        return {key: _plain(value) for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Self:
+        """What `to_json` wrote."""
+        paths = {key: Path(values[key]) for key in ("folder", "kernel", "initrd", "root")}
+        return cls(
+            **{
+                **values,
+                **paths,
+                "drives": tuple(Drive(d["serial"], Path(d["image"])) for d in values["drives"]),
+                "copies": tuple(Path(image) for image in values["copies"]),
+            }
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 class Vm:
-    """A running machine."""
+    """A running machine.
 
-    def __init__(self, machine: Machine, network: Network) -> None:
+    A detached one outlives this process (see process.spawn), holds `keep_fds` open, and may have
+    been started by another process.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        network: Network,
+        *,
+        detached: bool = False,
+        keep_fds: tuple[int, ...] = (),
+    ) -> None:
         self.machine = machine
         self.network = network
+        self._detached, self._keep_fds = detached, keep_fds
         self.console = machine.folder / "console.log"
         self.control_socket = machine.folder / "control.sock"
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
 
-    def start(self, *, detached: bool = False, keep_fds: tuple[int, ...] = ()) -> None:
-        """Start QEMU; returns when its sockets are there. See process.spawn for `detached`."""
+    def start(self) -> None:
+        """Start QEMU; returns when its sockets are there."""
         folder = self.machine.folder
         folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "root.qcow2").exists():  # a machine powered on again keeps its disk
-            overlay(self.machine.root, folder / "root.qcow2")
+        for image, disk in self._own_disks():
+            if not disk.exists():  # a machine powered on again keeps its disks
+                overlay(image, disk)
         (folder / "qmp.sock").unlink(missing_ok=True)
         tap = self.network.add_tap(self.machine.name)
         argv = self.network.inside(self._argv(tap))
         with (folder / "qemu.log").open("wb") as log:
-            self._process = spawn(argv, stdout=log, detached=detached, keep_fds=keep_fds)
+            self._process = spawn(
+                argv, stdout=log, detached=self._detached, keep_fds=self._keep_fds
+            )
         (folder / "qemu.pid").write_text(str(self._process.pid))
         limit = time.monotonic() + 20
         while not (folder / "qmp.sock").exists():
@@ -82,6 +126,15 @@ class Vm:
                 text = (folder / "qemu.log").read_text()
                 raise BedError(f"QEMU of {self.machine.name} does not start: {text}")
             time.sleep(0.02)
+
+    def _own_disks(self) -> list[tuple[Path, Path]]:
+        """(image, the machine's own copy) of each disk that it writes, the root first."""
+        images = [self.machine.root, *self.machine.copies]
+        names = ["root", *(f"copy{number}" for number in range(len(self.machine.copies)))]
+        return [
+            (image, self.machine.folder / f"{name}.qcow2")
+            for image, name in zip(images, names, strict=True)
+        ]
 
     def _argv(self, tap: str) -> list[str]:
         m = self.machine
@@ -91,8 +144,9 @@ class Vm:
         argv += ["-append", f"console=ttyS0 quiet mitigations=off {m.append}"]
         argv += ["-serial", f"file:{self.console}"]
         argv += ["-qmp", f"unix:{m.folder}/qmp.sock,server=on,wait=off"]
-        argv += ["-drive", f"file={m.folder}/root.qcow2,if=none,id=root,cache=unsafe"]
-        argv += ["-device", "virtio-blk-pci,drive=root,serial=root"]  # first: it is vda
+        for _, disk in self._own_disks():  # the root first: it is vda
+            argv += ["-drive", f"file={disk},if=none,id={disk.stem},cache=unsafe,format=qcow2"]
+            argv += ["-device", f"virtio-blk-pci,drive={disk.stem},serial={disk.stem}"]
         for drive in m.drives:
             argv += ["-drive", f"file={drive.image},if=none,id={drive.serial},format=raw,"]
             argv[-1] += "readonly=on"
@@ -108,7 +162,7 @@ class Vm:
             "-audiodev",
             "none,id=silence",
         ]  # for usb-audio, the one device with isochronous ends
-        return [*argv, *m.extra]
+        return argv
 
     @property
     def qmp(self) -> Qmp:
@@ -141,6 +195,11 @@ class Vm:
     def power_off(self) -> None:
         """Pull the plug: no shutdown, no packet says goodbye."""
         self.close()
+        if self._detached:
+            end_recorded(self.machine.folder / "qemu.pid", str(self.machine.folder))
+            if self._process is not None:
+                self._process.wait()
+                self._process = None
 
     def freeze(self) -> None:
         """Stop the processor; the machine goes silent but keeps its state."""
@@ -151,10 +210,10 @@ class Vm:
         self.qmp.command("cont")
 
     def close(self) -> None:
-        """End QEMU."""
+        """End QEMU; a detached one goes on."""
         if self._qmp is not None:
             self._qmp.close()
             self._qmp = None
-        if self._process is not None:
+        if self._process is not None and not self._detached:
             stop(self._process)
             self._process = None

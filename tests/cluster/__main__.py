@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.cluster`: a cluster to work with by hand, until Ctrl-C.
+"""A cluster by hand, with the driver installed or without.
 
-    python -m tests.cluster [--driver] [--gate NAME=true|false ...]
+    python -m tests.cluster [--driver]          until Ctrl-C
+    python -m tests.cluster up [--driver]       left running, for USBDRA_CLUSTER=running pytest ...
+    python -m tests.cluster refresh             this checkout's code into the running agents
+    python -m tests.cluster kubectl WORDS...
+    python -m tests.cluster run NODE COMMAND... a shell command on a node
+    python -m tests.cluster status | down
 
 Owns the command line of the bed, nothing of the bed itself.
 """
@@ -11,11 +16,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import signal
+import subprocess
+import sys
 
 from tests.bed.clusterbin import cluster_binary
-from tests.bed.progress import say
+from tests.bed.errors import BedError
+from tests.bed.instance import remove
+from tests.bed.progress import say, step
 from tests.cluster import driver
-from tests.cluster.bed import ClusterBed, ClusterSpec
+from tests.cluster.bed import ClusterBed, ClusterSpec, adopted, left_running
+from tests.cluster.refresh import refresh
 
 
 def gate(text: str) -> tuple[str, bool]:
@@ -26,15 +36,37 @@ def gate(text: str) -> tuple[str, bool]:
     return name, value == "true"
 
 
-def main() -> None:
-    """Bring the cluster up, say how to reach it, and take it down at Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="python -m tests.cluster")
-    parser.add_argument("--driver", action="store_true", help="install usbdra by its chart")
-    parser.add_argument("--gate", action="append", type=gate, default=[], metavar="NAME=BOOL")
-    options = parser.parse_args()
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m tests.cluster",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    making = argparse.ArgumentParser(add_help=False)
+    making.add_argument("--driver", action="store_true", help="install usbdra by its chart")
+    making.add_argument("--gate", action="append", type=gate, default=[], metavar="NAME=BOOL")
+    commands = top.add_subparsers(dest="command")
+    commands.add_parser("here", parents=[making], help="until Ctrl-C (the default)")
+    commands.add_parser("up", parents=[making], help="leave a cluster running")
+    commands.add_parser("down", help="end every cluster started by up")
+    commands.add_parser("status", help="list running clusters")
+    commands.add_parser("refresh", help="put this checkout's code into the running agents")
+    kubectl = commands.add_parser("kubectl", help="kubectl on the running cluster")
+    kubectl.add_argument("words", nargs=argparse.REMAINDER)
+    run = commands.add_parser("run", help="run a shell command on a node; its status is ours")
+    run.add_argument("node")
+    run.add_argument("words", nargs=argparse.REMAINDER)
+    return top
+
+
+def _spec(options: argparse.Namespace) -> ClusterSpec:
     gates = dict(options.gate)
-    spec = driver.spec(feature_gates=gates) if options.driver else ClusterSpec(feature_gates=gates)
-    with ClusterBed(spec) as bed, contextlib.suppress(KeyboardInterrupt):
+    return driver.spec(feature_gates=gates) if options.driver else ClusterSpec(feature_gates=gates)
+
+
+def _here(options: argparse.Namespace) -> None:
+    with ClusterBed(_spec(options)) as bed, contextlib.suppress(KeyboardInterrupt):
         if options.driver:
             driver.install(bed)
         say("the cluster is up; Ctrl-C ends it. In another terminal:")
@@ -42,5 +74,62 @@ def main() -> None:
         signal.pause()
 
 
+def _up(options: argparse.Namespace) -> None:
+    bed = ClusterBed(_spec(options), detached=True)
+    bed.up()
+    if options.driver:
+        with step("installing the driver"):
+            driver.install(bed)
+    say(f"up; files in {bed.bed.folder}")
+    say("try: python -m tests.cluster kubectl get pods -A")
+
+
+def _kubectl(bed: ClusterBed, words: list[str]) -> int:
+    command = [str(cluster_binary()), "kubectl", f"--kubeconfig={bed.api.kubeconfig}", *words]
+    return subprocess.run(command, check=False).returncode
+
+
+def _run(bed: ClusterBed, node: str, command: str) -> int:
+    if node not in bed.nodes:
+        raise BedError(f"no node {node}; there are {', '.join(bed.nodes)}")
+    result = bed.machine(node).run(command, timeout=600, check=False)
+    sys.stdout.write(result.out)
+    sys.stderr.write(result.err)
+    return result.rc
+
+
+def main(argv: list[str]) -> int:
+    """Run one command; returns the exit status."""
+    if not argv or argv[0] in ("--driver", "--gate"):
+        argv = ["here", *argv]
+    options = parser().parse_args(argv)
+    try:
+        match options.command:
+            case "here":
+                _here(options)
+            case "up":
+                _up(options)
+            case "status":
+                for folder in left_running():
+                    print(folder)
+            case "down":
+                for folder in left_running():
+                    remove(folder)
+                    say(f"{folder.name} is gone")
+            case "refresh":
+                with adopted() as bed:
+                    refresh(bed)
+            case "kubectl":
+                with adopted() as bed:
+                    return _kubectl(bed, options.words)
+            case "run":
+                with adopted() as bed:
+                    return _run(bed, options.node, " ".join(options.words))
+    except BedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -8,20 +8,19 @@ own; nothing here knows of usbdra.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
+import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from tests.bed.bed import DEFAULT_MODULES, Bed, NodeSpec
+from tests.bed.bed import DEFAULT_MODULES, Bed, NodeSpec, from_description
 from tests.bed.clusterbin import cluster_binary
-from tests.bed.images import overlay
-from tests.bed.instance import INSTANCES, PREFIX, hold, remove
+from tests.bed.errors import BedError
+from tests.bed.instance import detached_beds
 from tests.bed.net import HOST_IP4
 from tests.bed.node import Node
 from tests.bed.progress import say, step
@@ -32,6 +31,9 @@ from tests.cluster.netns import add_route, enable_forwarding
 from tests.cluster.node import KubeNode, NodeAddress
 from tests.cluster.payload import MOUNT, PACKAGES, payload_image
 from tests.cluster.runtime_disk import runtime_disk
+
+# tells of a cluster that was left running, in its folder
+DESCRIPTION = "cluster.json"
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,16 @@ class ClusterBed:
     """A control plane on this host and nodes in virtual machines, on a private network.
 
     Use as a context manager, from a thread that outlives it. When the block ends by an exception
-    all logs are copied to `logs` first.
+    all logs are copied to `logs` first. A detached one runs on when its process ends, until
+    `tests.bed.instance.remove`, and other processes can `adopt` it.
     """
 
-    def __init__(self, spec: ClusterSpec | None = None, logs: Path | None = None) -> None:
+    def __init__(
+        self, spec: ClusterSpec | None = None, logs: Path | None = None, *, detached: bool = False
+    ) -> None:
         self.spec = spec or ClusterSpec()
         self.logs = logs
+        self.detached = detached
         self.nodes: dict[str, KubeNode] = {}
         self._stack = contextlib.ExitStack()
 
@@ -97,7 +103,6 @@ class ClusterBed:
         binary = cluster_binary()
         payload, data = payload_image(), runtime_disk(spec.archives)
         root = RootSpec(packages=(*PACKAGES, *spec.packages))
-        disks = self._stack.enter_context(_instance_folder())
         machines = [
             NodeSpec(
                 name,
@@ -106,21 +111,31 @@ class ClusterBed:
                 memory=spec.memory,
                 drives=(("cluster", payload, MOUNT),),
                 modules=spec.modules,
-                extra_qemu=_writable_drive(data, disks / f"{name}.qcow2"),
+                copies=(data,),
             )
             for name, kernel in spec.kernels.items()
         ]
-        self.bed = self._stack.enter_context(Bed(machines))
-        namespace, folder = self.bed.network.name, self.bed.folder / "control-plane"
-        folder.mkdir()
+        self.bed = self._stack.enter_context(Bed(machines, detached=self.detached))
+        (self.bed.folder / "control-plane").mkdir()
         with step("starting the control plane"):
-            self.plane = self._stack.enter_context(
-                ControlPlane(binary, namespace, folder, HOST_IP4, spec.feature_gates)
-            )
-        self.api = ClusterApi(self.plane.admin_kubeconfig, (str(binary), "kubectl"))
-        self._stack.callback(self.api.close)
+            self._stack.enter_context(self._control_plane(binary))
+        self._open_api(binary)
         with step("starting containerd and the kubelet on every node"):
-            self._join(namespace)
+            self._join()
+        if self.detached:
+            self._describe()
+
+    def adopt(self, folder: Path) -> None:
+        """Go on with a detached cluster that another process has left running."""
+        known: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
+        archives = [Path(archive) for archive in known["archives"]]
+        self.spec = ClusterSpec(feature_gates=known["feature_gates"], archives=archives)
+        self.bed = self._stack.enter_context(from_description(folder, known["nodes"]))
+        self._control_plane(cluster_binary())
+        self._stack.callback(self.plane.let_go)
+        self.plane.take_over(known["control_plane"])
+        self._open_api(cluster_binary())
+        self._meet()
 
     def reboot(self, name: str) -> None:
         """Switch a machine off and on, start its daemons, wait until its kubelet is Ready again.
@@ -147,18 +162,49 @@ class ClusterBed:
         for node in self.nodes.values():
             node.collect(folder)
 
-    def _join(self, namespace: str) -> None:
-        enable_forwarding(namespace)
-        for index, name in enumerate(self.spec.kernels):
-            machine = self.bed[name]
+    def _control_plane(self, binary: Path) -> ControlPlane:
+        self.plane = ControlPlane(
+            binary,
+            self.bed.network.name,
+            self.bed.folder / "control-plane",
+            HOST_IP4,
+            self.spec.feature_gates,
+            detached=self.detached,
+            keep_fds=self.bed.lock_fds if self.detached else (),
+        )
+        return self.plane
+
+    def _open_api(self, binary: Path) -> None:
+        self.api = ClusterApi(self.plane.admin_kubeconfig, (str(binary), "kubectl"))
+        self._stack.callback(self.api.close)
+
+    def _meet(self) -> None:
+        """Give each machine its place in the cluster, by the order of the machines."""
+        for index, (name, machine) in enumerate(self.bed.nodes.items()):
             where = NodeAddress(machine.ip, HOST_IP4, f"10.244.{index}.0/24")
-            add_route(namespace, where.pod_subnet, where.address)
-            identity = self.plane.identity(name, machine.ip)
-            self.nodes[name] = KubeNode(machine, where, identity, self.spec.feature_gates)
+            self.nodes[name] = KubeNode(machine, where)
+
+    def _join(self) -> None:
+        namespace = self.bed.network.name
+        enable_forwarding(namespace)
+        self._meet()
+        for name, node in self.nodes.items():
+            add_route(namespace, node.where.pod_subnet, node.where.address)
+            identity = self.plane.identity(name, node.where.address)
+            node.configure(identity, self.spec.feature_gates)
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             for started in [pool.submit(node.start) for node in self.nodes.values()]:
                 started.result()
         self.api.wait_nodes_ready(list(self.nodes))
+
+    def _describe(self) -> None:
+        known = {
+            "nodes": self.bed.describe(),
+            "control_plane": self.plane.commands(),
+            "feature_gates": dict(self.spec.feature_gates),
+            "archives": [str(archive) for archive in self.spec.archives],
+        }
+        (self.bed.folder / DESCRIPTION).write_text(json.dumps(known))
 
     def _give_up(self) -> None:
         if self.logs is not None and hasattr(self, "plane"):
@@ -167,21 +213,24 @@ class ClusterBed:
         self.down()
 
 
+def left_running() -> list[Path]:
+    """Folders of the clusters that `python -m tests.cluster up` left running."""
+    return detached_beds(DESCRIPTION)
+
+
 @contextlib.contextmanager
-def _instance_folder() -> Iterator[Path]:
-    """A folder for this run's disks; `tests.bed` sweeps it when its owner was killed."""
-    folder = INSTANCES / f"{PREFIX}disks-{secrets.token_hex(3)}"
-    folder.mkdir()
-    lock = hold(folder)
+def adopted(logs: Path | None = None) -> Iterator[ClusterBed]:
+    """The running cluster; it goes on after the block.
+
+    Raises:
+        BedError: none is running.
+    """
+    found = left_running()
+    if not found:
+        raise BedError("no cluster is running; start one with: python -m tests.cluster up --driver")
+    bed = ClusterBed(logs=logs, detached=True)
     try:
-        yield folder
+        bed.adopt(found[0])
+        yield bed
     finally:
-        os.close(lock)
-        remove(folder)
-
-
-def _writable_drive(base: Path, disk: Path) -> tuple[str, ...]:
-    """QEMU's arguments for a node's own copy of a disk."""
-    overlay(base, disk)
-    drive = f"file={disk},if=none,id={disk.stem}-data,format=qcow2,cache=unsafe"
-    return ("-drive", drive, "-device", f"virtio-blk-pci,drive={disk.stem}-data")
+        bed.down()

@@ -34,20 +34,32 @@ class KeyPair:
 
 
 class Authority:
-    """A certificate authority that writes what it signs below one directory (mode 0700)."""
+    """A certificate authority that writes what it signs below one directory (mode 0700).
+
+    It goes on with the authority that the directory holds, if it holds one.
+    """
 
     def __init__(self, directory: Path, name: str = "usbdra-test-cluster") -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory = directory
-        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.pair = KeyPair(directory / "ca.crt", directory / "ca.key")
+        if not self.pair.key.exists():
+            self._create(name)
+        key = serialization.load_pem_private_key(self.pair.key.read_bytes(), password=None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        self._key = key
+        self._certificate = x509.load_pem_x509_certificate(self.pair.cert.read_bytes())
+
+    def _create(self, name: str) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
         subject = _subject(name, ())
-        self._certificate = (
-            _builder(subject, subject, self._key)
+        certificate = (
+            _builder(subject, subject, key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_usage(sign_certificates=True), critical=True)
-            .sign(self._key, hashes.SHA256())
+            .sign(key, hashes.SHA256())
         )
-        self.pair = self._write("ca", self._certificate, self._key)
+        self._write("ca", certificate, key)
 
     @property
     def pem(self) -> bytes:

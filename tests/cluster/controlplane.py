@@ -11,6 +11,7 @@ among them, so that pods reach `kubernetes.default` by plain routing: the bed ne
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class ControlPlane:
         directory: an empty directory for data, certificates and logs.
         address: the namespace's address that nodes reach.
         feature_gates: set alike on every component, and to be given to the kubelets too.
+        detached: the components outlive this process; the end of the block lets go of them.
+        keep_fds: descriptors that detached components hold open.
     """
 
     def __init__(
@@ -67,6 +70,9 @@ class ControlPlane:
         directory: Path,
         address: str,
         feature_gates: Mapping[str, bool] | None = None,
+        *,
+        detached: bool = False,
+        keep_fds: tuple[int, ...] = (),
     ) -> None:
         self._binary = binary
         self._namespace = namespace
@@ -74,7 +80,9 @@ class ControlPlane:
         self._address = address
         self.feature_gates = dict(feature_gates or {})
         self._authority = Authority(directory / "pki")
-        self.admin_kubeconfig = directory / "admin.kubeconfig"
+        self._detached, self._keep_fds = detached, keep_fds
+        # Names the port of this process's own door.
+        self.admin_kubeconfig = directory / f"admin-{os.getpid()}.kubeconfig"
         self._door: Door | None = None
         self._components: dict[str, Component] = {}
 
@@ -92,7 +100,7 @@ class ControlPlane:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.stop()
+        self.let_go() if self._detached else self.stop()
 
     @property
     def logs(self) -> list[Path]:
@@ -121,9 +129,8 @@ class ControlPlane:
         """
         deadline = time.monotonic() + timeout
         self._prepare_network()
-        self._door = Door(self._namespace, ("127.0.0.1", API_PORT))
-        admin = self._authority.client("admin", "usbdra-test-admin", ("system:masters",))
-        self._write_kubeconfig(self.admin_kubeconfig, self._local_server, admin)
+        self._authority.client("admin", "usbdra-test-admin", ("system:masters",))
+        self._open_door()
         self._launch("etcd", self._etcd_flags())
         self._wait_port(ETCD_PORT, deadline)
         self._launch("kube-apiserver", self._apiserver_flags())
@@ -135,9 +142,24 @@ class ControlPlane:
         """End the components in reverse order of their start."""
         for component in reversed(self._components.values()):
             component.stop()
+        self.let_go()
+
+    def let_go(self) -> None:
+        """End what belongs to this process; the components go on if they are detached."""
         if self._door is not None:
             self._door.close()
             self._door = None
+        self.admin_kubeconfig.unlink(missing_ok=True)
+
+    def commands(self) -> dict[str, list[str]]:
+        """How each component was started, for `take_over` in another process."""
+        return {name: component.command for name, component in self._components.items()}
+
+    def take_over(self, commands: Mapping[str, list[str]]) -> None:
+        """Go on with detached components that another process has started in `directory`."""
+        for name, command in commands.items():
+            self._components[name] = self._component(name, command)
+        self._open_door()
 
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Wait for the API server's own /readyz, for instance after a test restarted it."""
@@ -202,14 +224,18 @@ class ControlPlane:
         ):
             run(["ip", "-n", self._namespace, *change])
 
+    def _open_door(self) -> None:
+        self._door = Door(self._namespace, ("127.0.0.1", API_PORT))
+        self._write_kubeconfig(self.admin_kubeconfig, self._local_server, self._pki("admin"))
+
     def _launch(self, name: str, flags: list[str]) -> None:
-        component = Component(
-            name,
-            command_inside(self._namespace, [str(self._binary), name, *flags]),
-            self._directory / f"{name}.log",
-        )
-        self._components[name] = component
-        component.start()
+        command = command_inside(self._namespace, [str(self._binary), name, *flags])
+        self._components[name] = self._component(name, command)
+        self._components[name].start()
+
+    def _component(self, name: str, command: list[str]) -> Component:
+        log = self._directory / f"{name}.log"
+        return Component(name, command, log, detached=self._detached, keep_fds=self._keep_fds)
 
     def _pki(self, name: str) -> KeyPair:
         directory = self._directory / "pki"

@@ -126,6 +126,40 @@ def write_archive(target: Path, name: str, layers: Iterable[bytes], config: Imag
         _put(archive, "index.json", _json(index))
 
 
+def extend_archive(source: Path, target: Path, layer: bytes) -> None:
+    """Write an archive of the image in `source`, with one layer more, to `target`.
+
+    Only what is new is in it: it can be imported where `source` has been imported before.
+    """
+    with tarfile.open(source) as archive:
+
+        def load(name: str) -> Any:
+            member = archive.extractfile(name)
+            assert member is not None
+            return json.loads(member.read())
+
+        def load_blob(entry: Mapping[str, str]) -> Any:
+            return load(f"blobs/{entry['digest'].replace(':', '/')}")
+
+        index = load("index.json")
+        manifest = load_blob(index["manifests"][0])
+        config = load_blob(manifest["config"])
+    with tarfile.open(target, "w") as archive:
+
+        def add(media_type: str, content: bytes) -> dict[str, Any]:
+            digest = hashlib.sha256(content).hexdigest()
+            _put(archive, f"blobs/sha256/{digest}", content)
+            return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(content)}
+
+        added = add(_LAYER, layer)
+        manifest["layers"].append(added)
+        config["rootfs"]["diff_ids"].append(added["digest"])
+        manifest["config"] = add(manifest["config"]["mediaType"], _json(config))
+        index["manifests"][0] |= add(_MANIFEST, _json(manifest))
+        _put(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+        _put(archive, "index.json", _json(index))
+
+
 def busybox_layer(static: Path) -> bytes:
     """A root file system of one static busybox, links for its applets, and a user 1000."""
     applets = subprocess.run(

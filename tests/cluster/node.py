@@ -104,7 +104,7 @@ def kubelet_config(feature_gates: Mapping[str, bool]) -> dict[str, Any]:
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "0%", "nodefs.available": "0%"},
         "runtimeRequestTimeout": "5m",  # emulation is slow
-        # Tests kill the same agent again and again; by default each start waits longer, up to 300 s.
+        # Tests kill one agent again and again; by default each start waits longer, up to 300 s.
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
         "featureGates": dict(feature_gates),
     }
@@ -186,6 +186,6 @@ class KubeNode:
                 self.node.pull(log, folder / f"{self.name}-{Path(log).name}")
 
     def _daemon(self, command: str, log: str) -> None:
-        name = command.split()[0]
+        name = command.split(maxsplit=1)[0]
         script = f"echo $$ >/run/{name}.pid; exec {command} >>{log} 2>&1"
         self.node.start(script, env=_ENVIRONMENT)

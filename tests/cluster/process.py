@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bed.errors import HostError
-from tests.bed.process import spawn, stop
+from tests.bed.process import end_recorded, spawn, stop
 
 _TAIL_BYTES = 4096
 
@@ -16,13 +17,28 @@ _TAIL_BYTES = 4096
 class Component:
     """A program whose output goes to a log; nothing of it is read unless it fails.
 
-    It ends with the thread that started it (see `tests.bed.process.spawn`).
+    It ends with the thread that started it (see `tests.bed.process.spawn`), unless it is detached:
+    then the file beside its log with the process id is how another process ends it.
+
+    Args:
+        command: its arguments name the folder of `log`, by which `stop` knows it again.
+        keep_fds: descriptors that a detached one holds open.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        detached: bool = False,
+        keep_fds: tuple[int, ...] = (),
+    ) -> None:
         self.name = name
         self.log = log
-        self._command = list(command)
+        self.command = list(command)
+        self._pidfile = log.with_suffix(".pid")
+        self._detached, self._keep_fds = detached, keep_fds
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -30,7 +46,10 @@ class Component:
         if self._process is not None:
             raise HostError(f"{self.name} runs already")
         with self.log.open("ab") as log:
-            self._process = spawn(self._command, stdout=log)
+            self._process = spawn(
+                self.command, stdout=log, detached=self._detached, keep_fds=self._keep_fds
+            )
+        self._pidfile.write_text(str(self._process.pid))
 
     def check(self) -> None:
         """Raise HostError when it has ended by itself, with the end of its log."""
@@ -38,10 +57,12 @@ class Component:
             raise HostError(f"{self.name} ended with status {code}:\n{self.tail()}")
 
     def stop(self) -> None:
-        """End it; nothing happens when it is not running."""
+        """End it, whoever started it; nothing happens when it is not running."""
         if self._process is not None:
             stop(self._process)
             self._process = None
+        elif self._detached:
+            end_recorded(self._pidfile, str(self.log.parent), signal.SIGTERM)
 
     def tail(self) -> str:
         """The last lines of the log."""
