@@ -12,13 +12,13 @@ The kernel sends a message when the last reference to a TCP socket goes (net/cor
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import socket
 import struct
 from array import array
-from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol
@@ -105,41 +105,58 @@ class NetlinkEnds:
 
 
 class LinkWatch:
-    """Reads one source on the running loop and tells every listener of every end."""
+    """Tells every listener of every end. `run()` is the one task; all else is on its loop.
 
-    def __init__(self, source: EndSource) -> None:
-        self._source = source
-        self._loop: AbstractEventLoop | None = None
+    `open_source` raises KernelUnsupported where the kernel sends no such messages; listeners are
+    then asked to look at all of their links each `retry` seconds, and it is tried again.
+    """
+
+    def __init__(self, open_source: Callable[[], EndSource], *, retry: float = 30.0) -> None:
+        self._open_source = open_source
+        self._retry = retry
         self._listeners: list[Told] = []
 
     def listen(self, told: Told) -> None:
         """Tell this one too, from now on. It is called on the loop and must not block or raise."""
         self._listeners.append(told)
 
-    def start(self) -> None:
-        """Begin to read. Needs a running loop; a second call does nothing."""
-        if self._loop is None:
-            self._loop = get_running_loop()
-            self._loop.add_reader(self._source.fileno(), self._readable)
+    async def run(self) -> None:
+        """Tell until cancelled. The first news is None: what ended before it began is not told."""
+        while True:
+            try:
+                await self._follow(self._open_source())
+            except (KernelUnsupported, OSError) as error:
+                text = "%s; links are looked at every %g s instead"
+                _log.warning(text, error, self._retry, extra={"once": "ends of links"})
+                self._tell(None)
+            await asyncio.sleep(self._retry)
 
-    def close(self) -> None:
-        """Stop reading and close the source. Idempotent."""
-        if self._loop is not None:
-            self._loop.remove_reader(self._source.fileno())
-            self._loop = None
-        self._source.close()
+    async def _follow(self, source: EndSource) -> None:
+        """Ends with the source's OSError."""
+        loop = asyncio.get_running_loop()
+        broken: asyncio.Future[None] = loop.create_future()
 
-    def _readable(self) -> None:
-        found: list[Endpoints | None]
+        def readable() -> None:
+            try:
+                found = source.drain()
+            except OSError as error:
+                if not broken.done():
+                    broken.set_exception(error)
+                return
+            for ends in found:
+                self._tell(ends)
+
         try:
-            found = self._source.drain()
-        except OSError as error:
-            _log.error("ends of links are not told from here on: %s", error)
-            self.close()
-            found = [None]
-        for ends in found:
-            for told in self._listeners:
-                told(ends)
+            loop.add_reader(source.fileno(), readable)
+            self._tell(None)
+            await broken
+        finally:
+            loop.remove_reader(source.fileno())
+            source.close()
+
+    def _tell(self, ends: Endpoints | None) -> None:
+        for told in self._listeners:
+            told(ends)
 
 
 def endpoints_of(sock: socket.socket) -> Endpoints:

@@ -5,15 +5,18 @@ import asyncio
 import errno
 import socket
 import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
 from tests.fakes.links import FakeEnds
 from usbdra.errors import KernelUnsupported
 from usbdra.transport import watch
-from usbdra.transport.watch import LinkWatch, NetlinkEnds, endpoints_of, parse
+from usbdra.transport.watch import EndSource, LinkWatch, NetlinkEnds, endpoints_of, parse
 from usbdra.types import Endpoints
 
+News = asyncio.Queue[Endpoints | None]
 LINK = Endpoints("10.0.0.1", 3241, "10.0.0.2", 50000)
 
 
@@ -61,34 +64,61 @@ def test_the_message_is_read_as_pyroute2_reads_it() -> None:
     assert (ends.local, ends.peer) == (decoded["idiag_src"], decoded["idiag_dst"])
 
 
+@asynccontextmanager
+async def watching(source: Callable[[], EndSource], retry: float = 30.0) -> AsyncIterator[News]:
+    news = News()
+    links = LinkWatch(source, retry=retry)
+    links.listen(news.put_nowait)
+    task = asyncio.create_task(links.run())
+    try:
+        async with asyncio.timeout(2):
+            assert await news.get() is None  # what ended before is looked for
+            yield news
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_every_listener_is_told_of_every_end_and_of_losses() -> None:
-    source, one, other = FakeEnds(), list[Endpoints | None](), list[Endpoints | None]()
-    links = LinkWatch(source)
-    links.listen(one.append)
-    links.listen(other.append)
-    links.start()
-    links.start()
-    source.end(LINK)
-    source.overrun()
-    async with asyncio.timeout(2):
-        while len(other) < 2:
-            await asyncio.sleep(0)
-    links.close()
-    links.close()
-    assert one == other == [LINK, None]
+    source, other = FakeEnds(), News()
+    links = LinkWatch(lambda: source)
+    links.listen(other.put_nowait)
+    task = asyncio.create_task(links.run())
+    async with watching(FakeEnds) as unrelated, asyncio.timeout(2):
+        source.end(LINK)
+        source.overrun()
+        assert [await other.get() for _ in range(3)] == [None, LINK, None]
+        assert unrelated.empty()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
     assert source.closed
 
 
-async def test_a_source_that_breaks_means_look_at_all() -> None:
-    source, told = FakeEnds(), asyncio.Queue[Endpoints | None]()
-    source.error = OSError(errno.EBADF, "broken")
-    links = LinkWatch(source)
-    links.listen(told.put_nowait)
-    links.start()
-    source.end(LINK)
-    async with asyncio.timeout(2):
-        assert await told.get() is None
-    assert source.closed
+async def test_a_source_that_breaks_is_opened_again_and_all_is_looked_at() -> None:
+    broken, whole = FakeEnds(), FakeEnds()
+    broken.error = OSError(errno.EBADF, "broken")
+    sources = iter([broken, whole])
+    async with watching(lambda: next(sources), retry=0.01) as news:
+        broken.end(LINK)
+        assert await news.get() is None
+        assert await news.get() is None
+        assert broken.closed
+        whole.end(LINK)
+        assert await news.get() == LINK
+    assert whole.closed
+
+
+async def test_without_messages_all_is_looked_at_now_and_then() -> None:
+    tries = 0
+
+    def refused() -> EndSource:
+        nonlocal tries
+        tries += 1
+        raise KernelUnsupported("load tcp_diag")
+
+    async with watching(refused, retry=0.001) as news:
+        assert [await news.get() for _ in range(3)] == [None] * 3
+    assert tries >= 3
 
 
 def test_a_kernel_without_tcp_diagnosis_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,21 +134,17 @@ def test_a_kernel_without_tcp_diagnosis_is_named(monkeypatch: pytest.MonkeyPatch
 async def test_the_real_kernel_tells_of_a_link_whose_sockets_are_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        source, told = NetlinkEnds(port), asyncio.Queue[Endpoints | None]()
-        links = LinkWatch(source)
-        links.listen(told.put_nowait)
-        links.start()
-        stranger = socket.create_server(("127.0.0.1", 0))
-        with socket.create_connection(stranger.getsockname()):
-            stranger.accept()[0].close()  # on another port: does not wake us
-        stranger.close()
-        ours = socket.create_connection(("127.0.0.1", port))
-        theirs, _ = server.accept()
-        link, seen_there = endpoints_of(ours), endpoints_of(theirs)
-        ours.close()
-        theirs.close()
-        async with asyncio.timeout(2):
-            found = {await told.get(), await told.get()}
-        links.close()
+        async with watching(lambda: NetlinkEnds(port)) as news:
+            with (
+                socket.create_server(("127.0.0.1", 0)) as stranger,
+                socket.create_connection(stranger.getsockname()),
+            ):
+                stranger.accept()[0].close()  # on another port: does not wake us
+            ours = socket.create_connection(("127.0.0.1", port))
+            theirs, _ = server.accept()
+            link, seen_there = endpoints_of(ours), endpoints_of(theirs)
+            ours.close()
+            theirs.close()
+            found = {await news.get(), await news.get()}
     assert found == {link, seen_there}
     assert (link.local_port, link.peer_port) == (seen_there.peer_port, seen_there.local_port)
