@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Check this node and say what to do about what is missing."),
     "slices": ("slices", "Print the ResourceSlices this node would publish."),
     "agent": ("agent", "Be the agent of a Kubernetes node (started by the DaemonSet)."),
+    "controller": ("controller", "Be the cluster's controller (started by the Deployment)."),
     "pki": ("pki", "Make and show certificates for nodes without a cluster."),
     "version": ("version", "Print version, Python and kernel."),
     "completion": ("completion", "Print the completion script of a shell."),

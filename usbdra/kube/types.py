@@ -47,6 +47,7 @@ class Kind:
 NODE = Kind("", "v1", "Node", "nodes", False)
 POD = Kind("", "v1", "Pod", "pods", True)
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False)
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", True)
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", True)
 RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False)
 RESOURCE_CLAIM = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True)
@@ -54,3 +55,12 @@ CLAIM_TEMPLATE = Kind(
     "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", True
 )
 DEVICE_CLASS = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False)
+SECRET = Kind("", "v1", "Secret", "secrets", True)
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", True)
+CSR = Kind(
+    "certificates.k8s.io",
+    "v1",
+    "CertificateSigningRequest",
+    "certificatesigningrequests",
+    False,
+)

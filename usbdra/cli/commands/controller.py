@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`usbdra controller`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from usbdra.cli.group import TCP_PORT, common_options
+from usbdra.cli.invocation import Invocation, pass_invocation
+
+
+@click.command("controller")
+@common_options(())
+@click.option("--group", metavar="GROUP", help="API group; the driver is usb.GROUP.")
+@click.option("--namespace", envvar="POD_NAMESPACE", required=True, help="Where the Lease is.")
+@click.option("--pod-name", envvar="POD_NAME", help="This pod's name; default: the host's.")
+@click.option(
+    "--absent-grace",
+    type=click.IntRange(0),
+    default=600,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a NodeUSBDevice that is absent and not assigned is kept.",
+)
+@click.option(
+    "--health-port", type=TCP_PORT, default=8081, show_default=True, help="/livez and /readyz."
+)
+@click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
+@click.option("--log-format", type=click.Choice(("text", "json")), default="json")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
+@pass_invocation
+def controller_command(
+    invocation: Invocation,
+    group: str | None,
+    namespace: str,
+    pod_name: str | None,
+    absent_grace: int,
+    health_port: int,
+    log_level: str | None,
+    log_format: str,
+    kubeconfig: Path | None,
+) -> int:
+    """Be the cluster's controller: NodeUSBDevices, USBDevices and their claims.
+
+    The Deployment of the chart starts it. Of several, one leads and the others wait.
+    """
+    import os
+    import uuid
+
+    from usbdra import log
+    from usbdra.controller import daemon
+    from usbdra.controller.options import ControllerOptions
+
+    settings = invocation.live_settings(group=group, log_level=log_level, log_format=log_format)
+    log.setup(settings.log_level, settings.log_format)
+    name = pod_name or os.uname().nodename
+    options = ControllerOptions(
+        identity=f"{name}_{uuid.uuid4().hex[:8]}",
+        namespace=namespace,
+        group=settings.group,
+        absent_grace=absent_grace,
+        health=("", health_port),
+        kubeconfig=kubeconfig,
+    )
+    asyncio.run(daemon.run(options))
+    return 0

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller process: stands for election, runs the parts while it leads.
+
+Owns composition, signals and the order of start and end. Decides nothing about objects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+
+from usbdra.controller.health import HealthServer
+from usbdra.controller.leader import Leader
+from usbdra.controller.options import ControllerOptions
+from usbdra.controller.parts import Office, factories, run_parts
+from usbdra.kube.client import KubeClient
+
+log = logging.getLogger(__name__)
+
+
+async def run(options: ControllerOptions) -> None:
+    """Be a controller until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(serve(options))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    serving.cancel()
+    try:
+        await serving
+    except asyncio.CancelledError:
+        log.info("controller stopped")
+
+
+async def serve(options: ControllerOptions) -> None:
+    """Stand for election again and again, until cancelled."""
+    async with AsyncExitStack() as stack:
+        seen = asyncio.Event()
+        checks = {"/livez": lambda: True, "/readyz": seen.is_set}
+        health = HealthServer(options.health, checks)
+        await health.start()
+        stack.push_async_callback(health.stop)
+        api = await KubeClient.connect(options.kubeconfig)
+        stack.push_async_callback(api.aclose)
+        leader = Leader(api, options.lease, options.namespace, options.identity, on_seen=seen.set)
+        office = Office(api, options)
+        while True:
+            await leader.lead(lambda: run_parts(office, factories()))

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller is told at its start. Plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from usbdra.kube.custom import Contract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """One controller. Times in seconds."""
+
+    identity: str
+    """Who holds the Lease: different for every process."""
+    namespace: str
+    """Where the Lease, and secrets of the controller, are."""
+    group: str = "virtualization.deckhouse.io"
+    lease: str = "usbdra-controller"
+    absent_grace: float = 600.0
+    """How long a NodeUSBDevice that is absent and not assigned is kept."""
+    workers: int = 8
+    """Objects worked on at once."""
+    health: tuple[str, int] = ("", 8081)
+    """Address and TCP port of /livez and /readyz; "" for every address."""
+    kubeconfig: Path | None = None
+    """None: the pod's service account."""
+
+    @property
+    def contract(self) -> Contract:
+        """Names that follow from the group."""
+        return Contract(self.group)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs while this controller leads: parts, each kept alive without the others.
+
+Owns the list of parts and their restarts. A part is made anew for every term of office, so that
+it starts from what the API holds and from nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from usbdra.controller.options import ControllerOptions
+from usbdra.kube.client import KubeClient
+
+log = logging.getLogger(__name__)
+
+RESTART = (1.0, 60.0)
+"""Shortest and longest pause before a part that failed is made again, in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Office:
+    """What a part is given."""
+
+    api: KubeClient
+    options: ControllerOptions
+
+
+class Part(Protocol):
+    """One job of the controller."""
+
+    async def run(self) -> None:
+        """Work until cancelled; an error ends this part, and it is made anew."""
+        ...
+
+
+Factory = Callable[[Office], Part]
+
+
+def factories() -> Sequence[tuple[str, Factory]]:
+    """Name and factory of every part, in the order of their start."""
+    return ()
+
+
+async def run_parts(office: Office, made_by: Sequence[tuple[str, Factory]]) -> None:
+    """Keep all parts running until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for name, factory in made_by:
+            group.create_task(_keep(name, factory, office))
+        await asyncio.Event().wait()
+
+
+async def _keep(name: str, factory: Factory, office: Office) -> None:
+    low, high = RESTART
+    pause = low
+    loop = asyncio.get_running_loop()
+    while True:
+        started = loop.time()
+        try:
+            await factory(office).run()
+            log.error("part %s ended by itself", name)
+        except Exception:  # one part's mistake must not cost the others their work
+            log.exception("part %s failed", name)
+        if loop.time() - started > high:
+            pause = low
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, high)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of our own kinds, their labels and managers: the one place for group and version.
+
+The group is a setting (`config.Settings.group`), the version is this program's: what the CRDs of
+`deploy/` serve and store. Pure; must not know what the objects hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .types import Kind
+
+VERSION = "v1alpha2"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGER = "usbdra"
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Everything whose name follows from the API group."""
+
+    group: str
+
+    @property
+    def node_device(self) -> Kind:
+        """NodeUSBDevice: one device of the cluster, `nusb`."""
+        return Kind(self.group, VERSION, "NodeUSBDevice", "nodeusbdevices", False)
+
+    @property
+    def device(self) -> Kind:
+        """USBDevice: a device as its namespace sees it, `usb`."""
+        return Kind(self.group, VERSION, "USBDevice", "usbdevices", True)
+
+    @property
+    def attachment(self) -> Kind:
+        """USBAttachment: a device for a virtual machine or a running pod."""
+        return Kind(self.group, VERSION, "USBAttachment", "usbattachments", True)
+
+    @property
+    def driver(self) -> str:
+        """The DRA driver's name."""
+        return f"usb.{self.group}"
+
+    def device_class(self, kind: str) -> str:
+        """The DeviceClass of `devices`, `direct` or `vhci`."""
+        return f"usb-{kind}.{self.group}"
+
+    def key(self, name: str) -> str:
+        """A label, annotation or taint key of ours."""
+        return f"{self.group}/{name}"
