@@ -58,6 +58,25 @@ class Pair:
         )
 
 
+def read_pair(cert_pem: bytes, key_pem: bytes, cert_name: str, key_name: str) -> Pair:
+    """A certificate and its key from PEM. Raises ConfigError naming the one that is unusable."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        cert = x509.load_pem_x509_certificate(cert_pem)
+    except ValueError as exc:
+        raise ConfigError(f"cannot use {cert_name}: not a certificate in PEM form") from exc
+    try:
+        key = load_pem_private_key(key_pem, password=None)
+    except (ValueError, TypeError) as exc:
+        raise ConfigError(f"cannot use {key_name}: not an unencrypted key in PEM form") from exc
+    if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != cert.public_key():
+        raise ConfigError(f"{key_name} is not the key of {cert_name}")
+    return Pair(cert, key)
+
+
 def make_authority(
     common_name: str, now: datetime, lifetime: timedelta = timedelta(days=CA_DAYS)
 ) -> Pair:

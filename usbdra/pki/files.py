@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from usbdra.errors import ConfigError
-from usbdra.pki.authority import Pair
+from usbdra.pki.authority import Pair, read_pair
 
 CA_CERT = "ca.crt"
 CA_KEY = "ca.key"
@@ -45,22 +45,8 @@ def write_node(directory: Path, node: str, pair: Pair, ca_pem: bytes, *, force: 
 
 def read_authority(directory: Path) -> Pair:
     """The CA of this directory. Raises ConfigError naming the file that cannot be used."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    cert_path, key_path = directory / CA_CERT, directory / CA_KEY
-    try:
-        cert = x509.load_pem_x509_certificate(read_pem(cert_path))
-    except ValueError as exc:
-        raise ConfigError(f"cannot use {cert_path}: not a certificate in PEM form") from exc
-    try:
-        key = load_pem_private_key(read_pem(key_path), password=None)
-    except (ValueError, TypeError) as exc:
-        raise ConfigError(f"cannot use {key_path}: not an unencrypted key in PEM form") from exc
-    if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != cert.public_key():
-        raise ConfigError(f"{key_path} is not the key of {cert_path}")
-    return Pair(cert, key)
+    cert, key = directory / CA_CERT, directory / CA_KEY
+    return read_pair(read_pem(cert), read_pem(key), str(cert), str(key))
 
 
 def read_pem(path: Path) -> bytes:
