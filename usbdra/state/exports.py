@@ -13,7 +13,8 @@ from enum import Enum
 from typing import Any
 
 from usbdra.state.codec import decode, encode
-from usbdra.types import BusId
+from usbdra.types import BusId, Endpoints, NodeName
+from usbdra.usbip.extension import ClaimRef
 
 
 class ExportPhase(Enum):
@@ -26,10 +27,17 @@ class ExportPhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who uses an exported device now. `key` is the broker's own, `holder` is for people."""
+    """Who uses an exported device now.
+
+    `key` is the broker's own, `holder` is for people. `claim` and `node` are what it was granted
+    for and to whom, None without a cluster; `link` is there from the hand-over on.
+    """
 
     key: str
     holder: str
+    claim: ClaimRef | None = None
+    node: NodeName | None = None
+    link: Endpoints | None = None
 
 
 @dataclass(frozen=True, slots=True)
