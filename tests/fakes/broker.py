@@ -72,7 +72,7 @@ class FakeBroker:
             for one in self.devices
         ]
 
-    async def acquire(self, request: GrantRequest, peer: Peer) -> Granted:
+    async def acquire(self, request: GrantRequest, peer: Peer, sock: socket.socket) -> Granted:
         self.calls.append("acquire")
         self.requests.append((request, peer))
         await asyncio.sleep(self.delay)

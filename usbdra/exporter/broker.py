@@ -21,14 +21,16 @@ __all__ = ["Broker", "ClaimRef", "GrantRequest", "Granted", "Peer"]
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who is at the other end. `node` is the name its certificate proves, None on a plain link."""
+    """Who is at the other end. `node` is the name its certificate proves, None on a plain link;
+    `encrypted` says whether the kernel encrypts the link's data."""
 
     address: str
     port: int
     node: NodeName | None = None
+    encrypted: bool = False
 
     @property
-    def encrypted(self) -> bool:
+    def authenticated(self) -> bool:
         """True when the peer proved its name over TLS."""
         return self.node is not None
 
@@ -56,12 +58,13 @@ class Broker(Protocol):
     async def inventory(self, peer: Peer) -> Sequence[RemoteDevice]:
         """The devices this peer may know of, those in use included (`available` False)."""
 
-    async def acquire(self, request: GrantRequest, peer: Peer) -> Granted:
+    async def acquire(self, request: GrantRequest, peer: Peer, sock: socket.socket) -> Granted:
         """Authorise, reserve and bind. Nothing is left behind when it raises or is cancelled.
 
-        `request.device` is a stable name or a bus id, well formed and nothing more is known of
-        it. Raises UsbdraError: NotFound, Refused, DeviceBusy (names the holder), HostInUse,
-        ExportFailed.
+        `sock` is the connection that the device is for, borrowed: a broker that trusts the
+        listener with less than all sees there who is at the other end. `request.device` is a
+        stable name or a bus id, well formed and nothing more is known of it. Raises UsbdraError:
+        NotFound, Refused, DeviceBusy (names the holder), HostInUse, ExportFailed.
         """
 
     async def hand_over(self, granted: Granted, sock: socket.socket) -> None:

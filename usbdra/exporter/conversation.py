@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from usbdra.errors import (
@@ -73,18 +73,20 @@ class Conversation:
         self._policy = policy
         self._limits = limits
         self._timeouts = timeouts
-        self._session = ServerSession(extensions=peer.encrypted)
+        self._session = ServerSession(extensions=peer.authenticated)
         self.granted = False
 
-    async def run(self) -> None:
+    async def run(self, heard: Callable[[], None] = lambda: None) -> None:
         """Answer requests until the peer leaves, has its device or has asked often enough.
 
-        Raises LinkError for what goes wrong on the link; refusals are answers, not errors.
+        `heard` is called with each whole request. Raises LinkError for what goes wrong on the
+        link; refusals are answers, not errors.
         """
         for number in range(self._limits.requests):
             request = await self._read_request(first=number == 0)
             if request is None:
                 return
+            heard()
             await self._answer(request)
             if self.granted:
                 return
@@ -150,7 +152,7 @@ class Conversation:
         try:
             async with asyncio.timeout(self._limits.serve):
                 await self._permit(request)
-                granted = await self._broker.acquire(request, self._peer)
+                granted = await self._broker.acquire(request, self._peer, self._sock)
                 started = time.monotonic()
                 await self._broker.hand_over(granted, self._sock)
             timings = (*granted.timings, ("hand_over", time.monotonic() - started))

@@ -113,8 +113,11 @@ class LocalBroker:
                 found.append(remote_of(offer))
         return found
 
-    async def acquire(self, request: GrantRequest, peer: Peer) -> Granted:
-        """See Broker. The same claim, asked for by the same node, replaces its own session."""
+    async def acquire(
+        self, request: GrantRequest, peer: Peer, sock: socket.socket | None = None
+    ) -> Granted:
+        """See Broker; the listener's word for the peer is enough here. The same claim, asked for
+        by the same node, replaces its own session."""
         started = time.monotonic()
         await self._settled(request.device)
         offer = self._snapshot().find(request.device)

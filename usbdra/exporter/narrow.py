@@ -22,11 +22,11 @@ class OnlyThese:
         """The devices among ours."""
         return [one for one in await self._broker.inventory(peer) if one.name in self._names]
 
-    async def acquire(self, request: GrantRequest, peer: Peer) -> Granted:
+    async def acquire(self, request: GrantRequest, peer: Peer, sock: socket.socket) -> Granted:
         """The device, if it is among ours."""
         for device in await self.inventory(peer):
             if request.device in (device.name, device.busid):
-                return await self._broker.acquire(request, peer)
+                return await self._broker.acquire(request, peer, sock)
         raise NotFound(f"no device {request.device!r} is exported here")
 
     async def hand_over(self, granted: Granted, sock: socket.socket) -> None:

@@ -13,20 +13,21 @@ import contextlib
 import errno
 import functools
 import logging
+import secrets
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from usbdra.errors import ConfigError, LinkError, UsbdraError
 from usbdra.exporter.broker import Broker, Peer
 from usbdra.exporter.conversation import Conversation
 from usbdra.exporter.policy import AccessPolicy
 from usbdra.transport import handshake, ktls, sockets
-from usbdra.transport.ktls import KernelTls, Role
+from usbdra.transport.ktls import Encryption, KernelTls, Role
 from usbdra.transport.sockets import LinkTimeouts
-from usbdra.transport.tls import Identity
+from usbdra.transport.tls import TlsContext
 
 _log = logging.getLogger(__name__)
 
@@ -37,8 +38,10 @@ _OUT_OF_FDS = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM
 class ServerLimits:
     """Bounds on what strangers can make us hold.
 
-    A connection over one of the two numbers is closed at once. They count only connections
-    still talking to us: a device in use has its socket in the kernel. `requests` is how many a
+    A connection over one of the two numbers takes the place of one that has proved nothing yet,
+    chosen by chance: who floods us displaces himself, and a node that means it gets through.
+    Where all have, the newcomer is closed. The numbers count only connections still talking to
+    us: a device in use has its socket in the kernel. `requests` is how many a
     connection may make before its last; `serve` bounds authorising, binding and handing over.
     """
 
@@ -70,18 +73,54 @@ class ServerStats:
 
 
 @dataclass(eq=False, slots=True)
-class _Open:
-    """Connections that are being served, by task, and how many each address has."""
+class _Guest:
+    """A connection that is being served. `proven` once its peer has shown a certificate, or on
+    a plain link asked for something."""
 
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    addresses: Counter[str] = field(default_factory=Counter)
+    host: str
+    proven: bool = False
+
+    def prove(self) -> None:
+        """The peer is no mere opener of connections."""
+        self.proven = True
+
+
+@dataclass(eq=False, slots=True)
+class _Open:
+    """Connections that are being served, by task."""
+
+    guests: dict[asyncio.Task[None], _Guest] = field(default_factory=dict)
     freed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def counts(self) -> Counter[str]:
+        """How many each address has."""
+        return Counter(guest.host for guest in self.guests.values())
+
+    def unproven(self, host: str | None) -> list[asyncio.Task[None]]:
+        """Those of an address that have proved nothing; of the fullest one for None."""
+        found = [(t, g.host) for t, g in self.guests.items() if not g.proven]
+        if host is None and found:
+            host = Counter(of for _, of in found).most_common(1)[0][0]
+        return [task for task, of in found if of == host]
+
+    def left(self, task: asyncio.Task[None]) -> None:
+        """The connection is over, or was told to be."""
+        self.guests.pop(task, None)
+        self.freed.set()
+
+
+class Contexts(Protocol):
+    """Where the listener's certificate comes from: an Identity, or its like."""
+
+    def context(self, role: Role) -> TlsContext:
+        """The context for the next connection."""
 
 
 class ExporterServer:
     """Serves a Broker's devices over TCP.
 
-    `kernel` is for tests; None stands for this machine's kernel.
+    `refresh` is awaited before each handshake, for an identity that is kept current by somebody
+    else. `kernel` is for tests; None stands for this machine's kernel.
     """
 
     def __init__(
@@ -89,8 +128,10 @@ class ExporterServer:
         broker: Broker,
         listen: Listen,
         *,
-        identity: Identity | None,
+        identity: Contexts | None,
         plain: bool = False,
+        encryption: Encryption = Encryption.REQUIRED,
+        refresh: Callable[[], Awaitable[None]] | None = None,
         policy: AccessPolicy | None = None,
         limits: ServerLimits | None = None,
         timeouts: LinkTimeouts | None = None,
@@ -102,6 +143,8 @@ class ExporterServer:
         self._broker = broker
         self._listen = listen
         self._identity = identity
+        self._encryption = encryption
+        self._refresh = refresh
         self._policy = policy or AccessPolicy()
         self._limits = limits or ServerLimits()
         self._timeouts = timeouts or LinkTimeouts()
@@ -119,14 +162,14 @@ class ExporterServer:
     @property
     def open_connections(self) -> int:
         """Connections still talking to us; links of devices in use are the kernel's."""
-        return len(self._open.tasks)
+        return len(self._open.guests)
 
     async def start(self) -> None:
-        """Listen. Raises EncryptionUnavailable without kernel TLS, ConfigError for an address
-        that cannot be used; then nothing listens."""
+        """Listen. Raises EncryptionUnavailable where it is required and the kernel has none,
+        ConfigError for an address that cannot be used; then nothing listens."""
         if self._identity is not None:
             self._kernel = self._kernel or ktls.native()
-            ktls.require(self._kernel)
+            ktls.protocols(self._encryption, self._kernel)
         port = self._listen.port
         try:
             for address in self._listen.addresses:
@@ -140,7 +183,7 @@ class ExporterServer:
 
     async def close(self) -> None:
         """Stop listening and end the connections still talking; running links go on."""
-        tasks = [*self._acceptors, *self._open.tasks]
+        tasks = [*self._acceptors, *self._open.guests]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -173,10 +216,12 @@ class ExporterServer:
                 # Nothing above waits when a queue is full of strangers: let others run.
                 await asyncio.sleep(0)
                 continue
-            self._open.addresses[address[0]] += 1
-            task = asyncio.create_task(self._serve(sock, address))
-            self._open.tasks.add(task)
-            task.add_done_callback(functools.partial(self._left, address[0]))
+            guest = _Guest(address[0])
+            task = asyncio.create_task(self._serve(sock, address, guest))
+            self._open.guests[task] = guest
+            task.add_done_callback(self._open.left)
+            # One that is displaced before its first step never gets to close its socket.
+            task.add_done_callback(functools.partial(_close, sock))
 
     async def _accept_failed(self, exc: OSError) -> None:
         """A peer that hung up in the queue is nothing; without fds wait for one to be freed."""
@@ -193,37 +238,42 @@ class ExporterServer:
             self.stats.refused_networks += 1
             _log.warning("connection refused: %s", decision.detail, extra={"once": address[0]})
             return False
-        total, own = len(self._open.tasks), self._open.addresses[address[0]]
-        if total >= self._limits.connections or own >= self._limits.per_address:
-            self.stats.over_limit += 1
-            _log.warning(
-                "connection closed: %d open, %d of them from %s",
-                total,
-                own,
-                address[0],
-                extra={"once": f"limit {address[0]}"},
-            )
+        return self._make_room(address[0])
+
+    def _make_room(self, host: str) -> bool:
+        """Whether the newcomer has a place, if need be that of one who has proved nothing."""
+        total, own = len(self._open.guests), self._open.counts()[host]
+        full_here = own >= self._limits.per_address
+        if not full_here and total < self._limits.connections:
+            return True
+        self.stats.over_limit += 1
+        _log.warning(
+            "too many connections: %d open, %d of them from %s",
+            total,
+            own,
+            host,
+            extra={"once": f"limit {host}"},
+        )
+        candidates = self._open.unproven(host if full_here else None)
+        if not candidates:
             return False
+        displaced = secrets.choice(candidates)
+        displaced.cancel()
+        self._open.left(displaced)
         return True
 
-    def _left(self, host: str, task: asyncio.Task[None]) -> None:
-        self._open.tasks.discard(task)
-        self._open.addresses[host] -= 1
-        if not self._open.addresses[host]:
-            del self._open.addresses[host]
-        self._open.freed.set()
-
-    async def _serve(self, sock: socket.socket, address: tuple[Any, ...]) -> None:
+    async def _serve(self, sock: socket.socket, address: tuple[Any, ...], guest: _Guest) -> None:
         """One connection from accept to close; whatever happens on it stays on it."""
         peer = Peer(address[0], address[1])
         try:
             with sock:
                 sockets.tune(sock, self._timeouts)
                 peer = await self._authenticate(sock, peer)
+                guest.proven = peer.authenticated
                 conversation = Conversation(
                     sock, peer, self._broker, self._policy, self._limits, self._timeouts
                 )
-                await conversation.run()
+                await conversation.run(heard=guest.prove)
                 self.stats.granted += conversation.granted
         except LinkError as exc:
             self.stats.failed += 1
@@ -239,14 +289,21 @@ class ExporterServer:
     async def _authenticate(self, sock: socket.socket, peer: Peer) -> Peer:
         if self._identity is None or self._kernel is None:
             return peer
-        certificate = await handshake.secure(
+        if self._refresh is not None:
+            await self._refresh()
+        secured = await handshake.secure(
             sock,
             Role.SERVER,
             self._identity.context(Role.SERVER),
             deadline=sockets.deadline_in(self._timeouts.handshake),
             kernel=self._kernel,
+            protocols=ktls.protocols(self._encryption, self._kernel),
         )
-        return Peer(peer.address, peer.port, certificate.node)
+        return Peer(peer.address, peer.port, secured.certificate.node, secured.encrypted)
+
+
+def _close(sock: socket.socket, _: object) -> None:
+    sock.close()
 
 
 def _facts(peer: Peer, exc: UsbdraError) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from usbdra.errors import ConfigError, IdentityChanged
 from usbdra.importer.answers import error_of
 from usbdra.transport import handshake, ktls, sockets
-from usbdra.transport.ktls import KernelTls, Role
+from usbdra.transport.ktls import Encryption, KernelTls, Role
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.transport.tls import Identity, PeerCertificate
 from usbdra.types import BusId, RemoteDevice
@@ -36,36 +36,40 @@ async def dial(
     identity: Identity | None,
     expect: str | None = None,
     plain: bool = False,
+    encryption: Encryption = Encryption.REQUIRED,
     timeouts: LinkTimeouts | None = None,
     progress: Progress | None = None,
     kernel: KernelTls | None = None,
 ) -> Link:
     """Connect to an exporter; the caller closes the link.
 
-    `expect` is the node or host its certificate must name, by default `host`. `plain` with no
-    identity dials a stock peer without encryption. `kernel` is for tests. Raises ConfigError,
-    Unreachable, PeerTimeout, NotAuthenticated, EncryptionUnavailable, ProtocolError, LinkError.
+    `expect` is the node or host its certificate must name, by default `host`. `encryption` is
+    settled with the peer. `plain` with no identity dials a stock peer, where nobody proves
+    anything. `kernel` is for tests. Raises ConfigError, Unreachable, PeerTimeout,
+    NotAuthenticated, EncryptionUnavailable, ProtocolError, LinkError.
     """
     if (identity is None) is not plain:
         raise ConfigError("a certificate is needed to dial, or plain mode on purpose")
     timeouts = timeouts or LinkTimeouts()
     if identity is not None:
         kernel = kernel or ktls.native()
-        ktls.require(kernel)
+        protocols = ktls.protocols(encryption, kernel)
     phases = _Phases(progress)
     sock = await sockets.connect(host, port, timeouts)
     try:
         phases.done("connect")
         peer = None
         if identity is not None and kernel is not None:
-            peer = await handshake.secure(
+            secured = await handshake.secure(
                 sock,
                 Role.CLIENT,
                 identity.context(Role.CLIENT),
                 deadline=sockets.deadline_in(timeouts.handshake),
                 kernel=kernel,
                 expect=expect or host,
+                protocols=protocols,
             )
+            peer = secured.certificate
             phases.done("tls")
     except BaseException:
         sock.close()
@@ -122,8 +126,8 @@ class Link:
         return tuple(self._phases.timings)
 
     async def inventory(self) -> Sequence[RemoteDevice]:
-        """What the exporter offers, with names and what is taken. Encrypted links only."""
-        self._require_encrypted("inventory")
+        """What the exporter offers, with names and what is taken. Authenticated links only."""
+        self._require_authenticated("inventory")
         return await self._ask(*session.request_inventory(), device="")
 
     async def devlist(self) -> Sequence[RemoteDevice]:
@@ -133,11 +137,11 @@ class Link:
     async def grant(
         self, device: str, *, claim: ClaimRef | None = None, holder: str = ""
     ) -> RemoteDevice:
-        """Ask for a device by name, bus id or serial; then take_socket(). Encrypted links only.
+        """Ask for a device by name, bus id or serial; then take_socket(). Authenticated links only.
 
         Raises PeerRefused, DeviceBusy, NotFound, IdentityChanged.
         """
-        self._require_encrypted("grant")
+        self._require_authenticated("grant")
         self._phases.begin()
         request = GrantRequest(device, claim, holder)
         reply: GrantReply = await self._ask(*session.request_grant(request), device=device)
@@ -192,10 +196,10 @@ class Link:
             got = " or ".join(str(one) for one in answered if one)
             raise IdentityChanged(f"{self.host} was asked for device {asked} and gave {got}")
 
-    def _require_encrypted(self, what: str) -> None:
+    def _require_authenticated(self, what: str) -> None:
         if self.peer is None:
             raise ConfigError(
-                f"{what} needs an encrypted link; stock peers know devlist and import"
+                f"{what} needs an authenticated link; stock peers know devlist and import"
             )
 
     def _live(self) -> socket.socket:

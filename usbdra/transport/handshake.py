@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from usbdra.errors import LinkError, NotAuthenticated, ProtocolError
+from usbdra.errors import EncryptionUnavailable, LinkError, NotAuthenticated, ProtocolError
 from usbdra.transport import ktls, sockets
 from usbdra.transport.keys import RANDOM_SIZE, KeyLog, suite_named
 from usbdra.transport.ktls import KernelTls, Role
@@ -36,6 +38,14 @@ _RANDOM_AT = RECORD_HEADER_SIZE + 4 + 2
 _ALERT_TIME = 0.5
 
 
+@dataclass(frozen=True, slots=True)
+class Secured:
+    """Who the peer proved to be, and whether the kernel encrypts what follows."""
+
+    certificate: PeerCertificate
+    encrypted: bool
+
+
 async def secure(
     sock: socket.socket,
     role: Role,
@@ -44,8 +54,12 @@ async def secure(
     deadline: float,
     kernel: KernelTls,
     expect: str | None = None,
-) -> PeerCertificate:
+    protocols: Sequence[str] = (ktls.ENCRYPTED,),
+) -> Secured:
     """Authenticate the peer and switch the socket to kernel TLS. Borrows sock.
+
+    `protocols` is what this end agrees to (ktls.protocols); the link goes on in clear when both
+    ends settle for that.
 
     `expect` is the node, DNS name or address the certificate must be for; a server that serves
     by name of the peer passes None. A client is not trusted by the server yet when this returns
@@ -54,16 +68,34 @@ async def secure(
     Raises NotAuthenticated, EncryptionUnavailable, PeerTimeout, PeerClosed, ProtocolError or
     LinkError; the socket is then of no further use.
     """
-    handshake = _Handshake(sock, role, context, deadline)
+    handshake = _Handshake(sock, role, context, deadline, protocols)
     await handshake.run()
     peer = peer_certificate(handshake.tls.getpeercert())
     if expect is not None and not peer.names(expect):
         raise NotAuthenticated(_wrong_name(peer, expect))
+    settled = handshake.tls.selected_alpn_protocol()
+    if settled != ktls.ENCRYPTED or settled not in protocols:
+        await handshake.flush()  # so that the peer is through as well and can say the same
+        if settled not in protocols:
+            raise EncryptionUnavailable(_no_agreement(peer, protocols))
+        return Secured(peer, encrypted=False)
     suite = suite_named((handshake.tls.cipher() or ("no suite",))[0])
     secrets = handshake.log.secrets(handshake.client_random)
     await handshake.flush()
     ktls.install(sock, role, suite, secrets, kernel)
-    return peer
+    return Secured(peer, encrypted=True)
+
+
+def _no_agreement(peer: PeerCertificate, protocols: Sequence[str]) -> str:
+    if ktls.CLEAR not in protocols:
+        return (
+            f"node {peer.node} agrees to no encrypted link, which this end requires: its kernel "
+            "has no TLS (`modprobe tls` there), or it has encryption: Off"
+        )
+    return (
+        f"node {peer.node} requires an encrypted link and this end has none: `modprobe tls` "
+        "here, with encryption: Required or Allowed"
+    )
 
 
 def _wrong_name(peer: PeerCertificate, expect: str) -> str:
@@ -75,7 +107,12 @@ class _Handshake:
     """One handshake: OpenSSL's state, its two memory buffers and the records between them."""
 
     def __init__(
-        self, sock: socket.socket, role: Role, context: TlsContext, deadline: float
+        self,
+        sock: socket.socket,
+        role: Role,
+        context: TlsContext,
+        deadline: float,
+        protocols: Sequence[str],
     ) -> None:
         import ssl
 
@@ -88,6 +125,7 @@ class _Handshake:
         self._taken = 0
         self.client_random = b""
         self.log = KeyLog()
+        context.ssl.set_alpn_protocols(list(protocols))
         self.tls = context.ssl.wrap_bio(
             self._incoming, self._outgoing, server_side=role is Role.SERVER
         )

@@ -19,7 +19,9 @@ from usbdra.transport.keys import Suite, TrafficSecrets, traffic_keys
 TX = 1
 RX = 2
 
-_REMEDY = "load it with `modprobe tls` (CONFIG_TLS), or allow plain links on purpose"
+_REMEDY = (
+    "load it with `modprobe tls` (CONFIG_TLS), or let links go in clear with encryption: Allowed"
+)
 
 
 class Role(Enum):
@@ -27,6 +29,23 @@ class Role(Enum):
 
     CLIENT = "client"
     SERVER = "server"
+
+
+class Encryption(Enum):
+    """Whether this end has the data of its links encrypted; both ends prove their name anyway."""
+
+    REQUIRED = "Required"
+    """Nothing else: without kernel TLS there is no link."""
+    ALLOWED = "Allowed"
+    """Where both kernels can; else in clear."""
+    OFF = "Off"
+    """Never."""
+
+
+ENCRYPTED = "usbdra/1"
+"""The ALPN word (RFC 7301) for a link that goes on in kernel TLS."""
+CLEAR = "usbdra-clear/1"
+"""The ALPN word for a link that goes on in clear after the handshake."""
 
 
 class KernelTls(Protocol):
@@ -48,8 +67,26 @@ def native() -> KernelTls:
     return ktls
 
 
+def protocols(encryption: Encryption, kernel: KernelTls) -> tuple[str, ...]:
+    """What this end agrees to, best first, before any peer is bothered.
+
+    The peers settle it inside the handshake, whose transcript both ends verify: nobody between
+    them can talk them out of encryption. Raises EncryptionUnavailable when it is required and the
+    kernel has none.
+    """
+    if encryption is Encryption.OFF:
+        return (CLEAR,)
+    try:
+        require(kernel)
+    except EncryptionUnavailable:
+        if encryption is Encryption.REQUIRED:
+            raise
+        return (CLEAR,)
+    return (ENCRYPTED,) if encryption is Encryption.REQUIRED else (ENCRYPTED, CLEAR)
+
+
 def require(kernel: KernelTls) -> None:
-    """Raise EncryptionUnavailable when the kernel has no TLS, before any peer is bothered.
+    """Raise EncryptionUnavailable when the kernel has no TLS.
 
     The kernel looks the protocol up, loading the module if it may, before it looks at the
     socket's state (net/ipv4/tcp_ulp.c), so an unconnected socket tells without a peer.

@@ -66,4 +66,4 @@ def test_peers_read_well() -> None:
     assert str(A) == "node-a at 10.0.0.1:40000"
     assert str(B) == "node-b at [fd00::2]:40000"
     assert str(PLAIN) == "unauthenticated at 10.0.0.9:40000"
-    assert (A.encrypted, PLAIN.encrypted) == (True, False)
+    assert (A.authenticated, PLAIN.authenticated) == (True, False)

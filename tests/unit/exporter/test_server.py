@@ -216,14 +216,22 @@ async def test_thousand_silent_connections(broker: FakeBroker) -> None:
 
 
 async def test_total_of_connections_is_bounded(broker: FakeBroker) -> None:
+    """A newcomer displaces a silent one, and no one who is being served."""
+    broker.delay = 60
     limits = ServerLimits(connections=2)
     async with serving(broker, limits=limits, timeouts=LinkTimeouts()) as server:
         with (
-            socket.create_connection(server.addresses[0]),
-            socket.create_connection(server.addresses[0], source_address=("127.0.0.2", 0)),
+            socket.create_connection(server.addresses[0]) as silent,
+            socket.create_connection(server.addresses[0], source_address=("127.0.0.2", 0)) as one,
+            socket.create_connection(server.addresses[0], source_address=("127.0.0.3", 0)) as two,
         ):
-            await until(lambda: server.open_connections == 2)
-            assert await ask(server, DEVLIST, source="127.0.0.3") in (b"", b"reset")
+            one.sendall(IMPORT)
+            two.sendall(IMPORT)
+            await until(lambda: broker.calls == ["acquire"] * 2)
+            assert await asyncio.to_thread(silent.recv, 1) == b""
+            assert server.open_connections == 2
+            assert await ask(server, DEVLIST, source="127.0.0.4") in (b"", b"reset")
+            assert server.stats.over_limit == 2
 
 
 async def test_networks_and_nodes(broker: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:

@@ -239,9 +239,9 @@ async def test_extensions_need_encryption(broker: FakeBroker) -> None:
     async with ExporterServer(broker, LOOPBACK, identity=None, plain=True) as server:
         link = await dial(*server.addresses[0], identity=None, plain=True)
         async with link:
-            with pytest.raises(ConfigError, match="needs an encrypted link"):
+            with pytest.raises(ConfigError, match="needs an authenticated link"):
                 await link.inventory()
-            with pytest.raises(ConfigError, match="needs an encrypted link"):
+            with pytest.raises(ConfigError, match="needs an authenticated link"):
                 await link.grant("1-1.4")
             with pytest.raises(ConfigError, match="'stick' is not a bus id"):
                 await link.import_stock(BusId("stick"))

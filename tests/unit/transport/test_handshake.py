@@ -23,8 +23,9 @@ from usbdra.errors import (
     ProtocolError,
 )
 from usbdra.transport import handshake, ktls, sockets
+from usbdra.transport.handshake import Secured
 from usbdra.transport.keys import SUITES, KeyLog, TrafficSecrets, traffic_keys
-from usbdra.transport.ktls import Role
+from usbdra.transport.ktls import Encryption, Role
 from usbdra.transport.tls import PeerCertificate
 
 Pair = tuple[socket.socket, socket.socket]
@@ -59,7 +60,7 @@ async def secure(
     seconds: float = 5.0,
 ) -> PeerCertificate:
     who = who or ("a" if role is Role.SERVER else "b")
-    return await handshake.secure(
+    secured = await handshake.secure(
         sock,
         role,
         certificates().identity(who).context(role),
@@ -67,6 +68,8 @@ async def secure(
         kernel=kernel,
         expect=expect,
     )
+    assert secured.encrypted
+    return secured.certificate
 
 
 async def both(pair: Pair, tls: UserTls, **client: str) -> list[PeerCertificate | BaseException]:
@@ -188,6 +191,7 @@ async def test_r27_no_ticket_follows_the_handshake(pair: Pair, tls: UserTls) -> 
     context.check_hostname = False
     context.load_verify_locations(b / "ca.crt")
     context.load_cert_chain(b / "tls.crt", b / "tls.key")
+    context.set_alpn_protocols([ktls.ENCRYPTED])
 
     def stock_client() -> int:
         sock = pair[0].dup()
@@ -214,6 +218,7 @@ async def test_r27_peer_with_tickets_ends_the_link(pair: Pair, tls: UserTls) -> 
     context.load_verify_locations(a / "ca.crt")
     context.load_cert_chain(a / "tls.crt", a / "tls.key")
     context.verify_mode = ssl.CERT_REQUIRED
+    context.set_alpn_protocols([ktls.ENCRYPTED])
 
     def stock_server() -> None:
         sock = pair[1].dup()
@@ -328,3 +333,73 @@ async def test_keys_match_what_openssl_uses(pair: Pair) -> None:
     keys = traffic_keys(secrets.client, suite)
     assert RecordKeys(keys.key, keys.iv).open(record[:5], record[5:]) == (23, b"plain")
     assert context.take_log() == b""
+
+
+async def settle(
+    pair: Pair, tls: ktls.KernelTls, client: Encryption, server: Encryption
+) -> list[bool | str]:
+    """Whether the link is encrypted, as each end has it, or the error it got."""
+    kernels = {Role.CLIENT: tls, Role.SERVER: tls}
+    ends = ((Role.CLIENT, "b", client), (Role.SERVER, "a", server))
+    results = await asyncio.gather(
+        *(
+            handshake.secure(
+                sock,
+                role,
+                certificates().identity(who).context(role),
+                deadline=sockets.deadline_in(5),
+                kernel=kernels[role],
+                protocols=ktls.protocols(encryption, kernels[role]),
+            )
+            for sock, (role, who, encryption) in zip(pair, ends, strict=True)
+        ),
+        return_exceptions=True,
+    )
+    return [one.encrypted if isinstance(one, Secured) else str(one) for one in results]
+
+
+REQUIRED, ALLOWED, OFF = Encryption.REQUIRED, Encryption.ALLOWED, Encryption.OFF
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "encrypted"),
+    [
+        (REQUIRED, REQUIRED, True),
+        (REQUIRED, ALLOWED, True),
+        (ALLOWED, REQUIRED, True),
+        (ALLOWED, ALLOWED, True),
+        (ALLOWED, OFF, False),
+        (OFF, ALLOWED, False),
+        (OFF, OFF, False),
+    ],
+)
+async def test_both_ends_settle_for_the_same(
+    pair: Pair, tls: UserTls, client: Encryption, server: Encryption, encrypted: bool
+) -> None:
+    assert await settle(pair, tls, client, server) == [encrypted, encrypted]
+    deadline = sockets.deadline_in(5)
+    await sockets.write_all(pair[0], b"after the handshake", deadline, "data")
+    got = await sockets.read_exactly(pair[1], 19, deadline, "data")
+    assert got == b"after the handshake"
+    assert bool(tls.seen) is encrypted
+
+
+@pytest.mark.parametrize(("client", "server"), [(REQUIRED, OFF), (OFF, REQUIRED)])
+async def test_who_requires_encryption_gets_no_link_without(
+    pair: Pair, tls: UserTls, client: Encryption, server: Encryption
+) -> None:
+    requires, has_none = await settle(pair, tls, client, server)
+    if client is OFF:
+        requires, has_none = has_none, requires
+    assert "agrees to no encrypted link, which this end requires" in str(requires)
+    assert "requires an encrypted link and this end has none" in str(has_none)
+    assert tls.seen == []
+
+
+async def test_kernel_without_tls_decides_by_the_setting(pair: Pair) -> None:
+    none = NoKernelTls()
+    assert ktls.protocols(OFF, none) == (ktls.CLEAR,)
+    assert ktls.protocols(ALLOWED, none) == (ktls.CLEAR,)
+    with pytest.raises(EncryptionUnavailable, match="encryption: Allowed"):
+        ktls.protocols(REQUIRED, none)
+    assert await settle(pair, none, ALLOWED, ALLOWED) == [False, False]
