@@ -144,7 +144,7 @@ class NodeDevices:
         held = device.held
         if held is None:
             return False
-        if device.route is Route.VHCI and not self._port_is_ours(held.port, held.devid):
+        if device.route is Route.VHCI and not self._runs(held):
             return False
         found = self._at(held.busid)
         if found is None or not _identity(found).same(held.identity):
@@ -175,6 +175,13 @@ class NodeDevices:
         placed = self._vhci.place(port)
         found = self._at(placed.busid) if placed else None
         return found is None or identity is None or _identity(found).same(identity)
+
+    def _runs(self, held: Held) -> bool:
+        """The port still has our link; one that is about to stop has none any more."""
+        if held.port is None:
+            return False
+        row = find(self._vhci.table().ports, held.port)
+        return row.state is PortState.USED and row.devid == held.devid
 
     def _port_is_ours(self, port: PortId | None, devid: int | None) -> bool:
         """A used port whose row shows the exporter's numbers that we recorded before the write.
@@ -211,6 +218,7 @@ class NodeDevices:
             children=attachment.children,
             port=attachment.port,
             devid=attachment.remote.devid,
+            link=attachment.link,
         )
 
     def _without_drivers(self, held: Held) -> Held:

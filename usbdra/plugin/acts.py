@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
-from usbdra.errors import IdentityChanged, StateError
+from usbdra.errors import IdentityChanged, LinkError, StateError
 from usbdra.plugin import layout
 from usbdra.plugin.contracts import Attacher, IntentHook, Order
 from usbdra.plugin.records import Records
@@ -90,7 +90,9 @@ class Acts:
     async def complete(self, record: ClaimRecord) -> ClaimRecord:
         """Take every device of a recorded claim that is not held, and write its files.
 
-        Raises the first failure; what was taken until then is on record.
+        Raises the first failure; what was taken until then is on record. The end of a link that
+        came before its record did names no claim, so all is looked at once more at the end:
+        LinkError.
         """
         uid = record.ref.uid
         self._on_step(Step.RECORDED, uid)
@@ -103,6 +105,10 @@ class Acts:
         self._on_step(Step.FILES_WRITTEN, uid)
         await self._records.put(record)
         self._on_step(Step.PREPARED, uid)
+        gone = await self.lost(record)
+        if gone:
+            names = ", ".join(d.name for d in record.devices if d.key in gone)
+            raise LinkError(f"{names} went away as soon as it was there")
         return record
 
     async def forget_lost(self, record: ClaimRecord) -> ClaimRecord:

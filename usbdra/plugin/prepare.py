@@ -19,6 +19,7 @@ from usbdra.plugin.acts import Acts, Files, Step, StepHook
 from usbdra.plugin.contracts import Attacher, Claims, DeviceView, Reporter
 from usbdra.plugin.health import HealthBoard
 from usbdra.plugin.locks import NodeLock
+from usbdra.plugin.losses import Losses
 from usbdra.plugin.plan import plan, read_claim, targets
 from usbdra.plugin.records import Records
 from usbdra.plugin.recovery import Recovery
@@ -26,7 +27,7 @@ from usbdra.plugin.telling import Telling
 from usbdra.plugin.turns import Turns, after
 from usbdra.state.claims import ClaimRecord, ClaimRef, Phase
 from usbdra.state.recover import Lost
-from usbdra.types import ClaimUid, NodeName, Port, PortId
+from usbdra.types import ClaimUid, NodeName, Port
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Preparer:
         self._turns = Turns(node_lock)
         self._telling = Telling(reporter, board)
         self._acts = Acts(records, attacher, files, on_step, self._turns.doing)
+        self.losses = Losses(records, self._acts, self._telling)
         self._cleaning: set[ClaimUid] = set()
         self._recovery = Recovery(
             boot_id=boot_id,
@@ -142,29 +144,29 @@ class Preparer:
     async def restore(self, ref: ClaimRef) -> ClaimRecord | None:
         """Attach again what a prepared claim has lost; None when the claim is not here any more.
 
-        For the supervisor of links. Raises UsbdraError; what is still held stays held.
+        A claim that the API has no more, or gave to nobody, is given back instead (R26, R48); an
+        API that does not answer leaves that decision to the exporter. For the supervisor of
+        links. Raises UsbdraError; what is still held stays held.
         """
         deadline = after(self._limits.prepare)
         async with self._turns.turn(ref.uid, deadline):
             record = self._records.get(ref.uid)
             if record is None or record.phase is not Phase.PREPARED:
                 return None
-            record, news = await self._prepare_again(record, deadline)
-        if news:
+            if await self._recovery.allocated([ref]) == {ref.uid: False}:
+                log.info("%s is given back: the API has it no more", ref)
+                async with self._turns.in_time(ref, deadline):
+                    await self._acts.give_back(record)
+                self._telling.released(record)
+                return None
+            try:
+                record, news = await self._prepare_again(record, deadline)
+            except UsbdraError as error:
+                self._telling.failed(ref, error)
+                raise
+        if news or self._telling.misses(ref.uid):
             self._telling.prepared(record)
         return record
-
-    def link_lost(self, port: PortId) -> ClaimRef | None:
-        """Tell that the link of this port ended; returns the claim to restore, None if nobody's.
-
-        For the supervisor of links, which knows first.
-        """
-        for record in self._records.all().values():
-            keys = [d.key for d in record.devices if d.held is not None and d.held.port == port]
-            if keys and record.phase is Phase.PREPARED:
-                self._telling.lost(record, keys)
-                return record.ref
-        return None
 
     async def aclose(self) -> None:
         """Stop background work; records say what is left to do."""

@@ -77,13 +77,13 @@ class Recovery:
             for bad in self._records.take_set_aside():
                 self._telling.set_aside(bad, files.get(ClaimUid(bad.name)))
             known = {**{uid: r for uid, r in files.items() if r is not None}, **records}
-            allocated = await self._allocated(record.ref for record in known.values())
+            allocated = await self.allocated(record.ref for record in known.values())
             world = World(self._boot_id, ports(), files, allocated)
             decided = groupby(recover(records, world), key=lambda action: action.uid)
             work = [self._claim(uid, records.get(uid), list(a)) for uid, a in decided]
             return [lost for found in await asyncio.gather(*work) for lost in found]
 
-    async def _allocated(self, refs: Iterable[ClaimRef]) -> Mapping[ClaimUid, bool] | None:
+    async def allocated(self, refs: Iterable[ClaimRef]) -> Mapping[ClaimUid, bool] | None:
         """Which claims the API has allocated; None unless it answered for every one."""
         wanted = list(refs)
         try:

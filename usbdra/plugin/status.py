@@ -6,9 +6,11 @@ Owns the content. Pure. The API limits `data` to 10 KiB and conditions to 8.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
+from usbdra.errors import LinkError, NotFound
 from usbdra.plugin import layout
 from usbdra.state.claims import ClaimRecord, DeviceRecord, Route
 
@@ -18,9 +20,20 @@ MAX_CHILDREN = 64
 _REASONS = {Route.DIRECT: "Local", Route.VHCI: "Attached", Route.OBSERVE: "Observed"}
 
 
-def device_statuses(record: ClaimRecord, now: datetime) -> list[dict[str, Any]]:
-    """One AllocatedDeviceStatus for each device of a prepared claim, `driver` left out."""
-    return [_status(device, now) for device in record.devices]
+def device_statuses(
+    record: ClaimRecord, now: datetime, missing: Collection[tuple[str, int]] = ()
+) -> list[dict[str, Any]]:
+    """One AllocatedDeviceStatus for each device of a prepared claim, `driver` left out.
+
+    missing: keys of the devices that the claim has lost for the time being.
+    """
+    return [_status(device, now, device.key in missing) for device in record.devices]
+
+
+def loss(device: DeviceRecord) -> tuple[str, str]:
+    """Reason and text for a device that a claim has lost."""
+    error = LinkError if device.route is Route.VHCI else NotFound
+    return error.reason, f"{device.name} of node {device.node} is gone"
 
 
 def summary(record: ClaimRecord) -> str:
@@ -28,20 +41,23 @@ def summary(record: ClaimRecord) -> str:
     return "; ".join(_message(device) for device in record.devices)
 
 
-def _status(device: DeviceRecord, now: datetime) -> dict[str, Any]:
+def _status(device: DeviceRecord, now: datetime, missing: bool) -> dict[str, Any]:
+    reason, message = _REASONS[device.route], _message(device)
+    if missing:
+        reason, message = loss(device)
     found = {
         "pool": device.pool,
         "device": device.device,
         "conditions": [
             {
                 "type": "Ready",
-                "status": "True",
-                "reason": _REASONS[device.route],
-                "message": _message(device),
+                "status": "False" if missing else "True",
+                "reason": reason,
+                "message": message,
                 "lastTransitionTime": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
             }
         ],
-        "data": _data(device),
+        "data": {"name": device.name, "node": device.node} if missing else _data(device),
     }
     return found if device.share_id is None else {**found, "shareID": device.share_id}
 

@@ -13,12 +13,13 @@ from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from usbdra.errors import LinkError, StateError, UsbdraError
+from usbdra.errors import StateError, UsbdraError
 from usbdra.plugin import status
 from usbdra.plugin.contracts import Reporter
 from usbdra.plugin.health import DeviceHealth, Health, HealthBoard
 from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord, Route
 from usbdra.state.store import SetAside
+from usbdra.types import ClaimUid
 
 log = logging.getLogger(__name__)
 
@@ -30,22 +31,24 @@ class Telling:
         self._reporter = reporter
         self._board = board
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._missing: dict[ClaimUid, set[tuple[str, int]]] = {}
 
     def prepared(self, record: ClaimRecord) -> None:
         """The claim has all its devices, for the first time or again."""
         self.healthy(record)
-        devices = status.device_statuses(record, datetime.now(UTC))
-        self.start(self._reporter.prepared(record, devices))
+        self._status(record)
         if any(device.route is Route.VHCI for device in record.devices):
             self._event(record.ref, "Attached", status.summary(record), warning=False)
 
     def healthy(self, record: ClaimRecord) -> None:
         """The claim's devices are in place."""
+        self._missing.pop(record.ref.uid, None)
         for device in _single(record.devices):
             self._board.set(DeviceHealth(device.pool, device.device, Health.HEALTHY))
 
     def released(self, record: ClaimRecord) -> None:
         """The claim has nothing any more."""
+        self._missing.pop(record.ref.uid, None)
         for device in _single(record.devices):
             self._board.remove(device.pool, device.device)
         self.start(self._reporter.released(record.ref))
@@ -54,13 +57,25 @@ class Telling:
             self._event(record.ref, "Detached", f"{names} given back", warning=False)
 
     def lost(self, record: ClaimRecord, keys: Iterable[tuple[str, int]]) -> None:
-        """These devices of a prepared claim are not where they were."""
-        gone = [device for device in record.devices if device.key in set(keys)]
-        for device in gone:
-            text = f"{LinkError.reason}: {device.name} of node {device.node} is gone"
+        """These devices of a prepared claim are not where they were; told once for each loss."""
+        known = self._missing.setdefault(record.ref.uid, set())
+        news = set(keys) - known
+        if not news:
+            return
+        known |= news
+        for device in record.devices:
+            if device.key not in news:
+                continue
+            reason, text = status.loss(device)
+            note = f"{reason}: {text}"
             for single in _single([device]):
-                self._board.set(DeviceHealth(single.pool, single.device, Health.UNHEALTHY, text))
-            self._event(record.ref, LinkError.reason, text, warning=True)
+                self._board.set(DeviceHealth(single.pool, single.device, Health.UNHEALTHY, note))
+            self._event(record.ref, reason, note, warning=True)
+        self._status(record)
+
+    def misses(self, uid: ClaimUid) -> bool:
+        """Whether a loss of this claim was told that is not made good."""
+        return uid in self._missing
 
     def failed(self, ref: ClaimRef, error: UsbdraError) -> None:
         """A call for the claim ended with this error."""
@@ -85,6 +100,11 @@ class Telling:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _status(self, record: ClaimRecord) -> None:
+        missing = self._missing.get(record.ref.uid, set())
+        devices = status.device_statuses(record, datetime.now(UTC), missing)
+        self.start(self._reporter.prepared(record, devices))
 
     def _event(self, ref: ClaimRef, reason: str, text: str, *, warning: bool) -> None:
         self.start(self._reporter.event(ref, reason, text, warning))

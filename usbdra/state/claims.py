@@ -18,7 +18,16 @@ from enum import Enum
 from typing import Any
 
 from usbdra.state.codec import decode, encode
-from usbdra.types import BusId, ChildNode, ClaimUid, DeviceName, Hub, NodeName, PortId
+from usbdra.types import (
+    BusId,
+    ChildNode,
+    ClaimUid,
+    DeviceName,
+    Endpoints,
+    Hub,
+    NodeName,
+    PortId,
+)
 
 VERSION = 1
 
@@ -95,7 +104,7 @@ class DeviceNode:
 class Held:
     """A device in a claim's hands: its numbers of this boot and what it proved to be.
 
-    `port` and `devid` (as in Intent) only on vhci.
+    `port`, `devid` (as in Intent) and `link`, its connection, only on vhci.
     """
 
     busid: BusId
@@ -106,6 +115,7 @@ class Held:
     children: tuple[ChildNode, ...] = ()
     port: PortId | None = None
     devid: int | None = None
+    link: Endpoints | None = None
 
 
 @dataclass(frozen=True, slots=True)

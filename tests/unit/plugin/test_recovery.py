@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -204,14 +205,14 @@ async def test_health_follows_the_claims(world: World) -> None:
     await agent.preparer.prepare(ref)
     healthy = DeviceHealth("usb-a", "stick", Health.HEALTHY)
     assert await _health(agent) == (healthy,)
-    assert agent.preparer.link_lost(PortId(7)) is None
-    assert agent.preparer.link_lost(PortId(0)) == ref
+    link = world.kernel.cut()
+    assert agent.preparer.losses.link_ended(replace(link, local_port=1)) is None
+    assert agent.preparer.losses.link_ended(link) == ref
     ((state),) = await _health(agent)
     assert (state.health, state.message) == (
         Health.UNHEALTHY,
         "LinkLost: stick of node a is gone",
     )
-    world.kernel.ports.clear()
     await agent.preparer.restore(ref)
     assert await _health(agent) == (healthy,)
     again = world.agent()

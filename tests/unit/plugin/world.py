@@ -8,7 +8,7 @@ The kernel and the disk outlive an agent; `World.agent()` starts another one on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from usbdra.state.claims import (
 )
 from usbdra.state.recover import Lost
 from usbdra.state.store import RecordStore
-from usbdra.types import BusId, ClaimUid, DeviceName, Hub, Port, PortId, PortState
+from usbdra.types import BusId, ClaimUid, DeviceName, Endpoints, Hub, Port, PortId, PortState
 
 from .claims import BOOT, DRIVER, FACTS, HERE
 
@@ -63,8 +63,16 @@ class Kernel:
     def attach(self, name: DeviceName, port: PortId, devid: int) -> Held:
         devnum, self.next_devnum = self.next_devnum, self.next_devnum + 1
         held = device_at(f"5-{port + 1}", 5, devnum, name, port, devid)
+        link = Endpoints("10.0.0.2", 50000 + devnum, "10.0.0.1", 3241)
+        held = replace(held, link=link)
         self.ports[port] = (name, held)
         return held
+
+    def cut(self, port: int = 0) -> Endpoints:
+        """The link of this port breaks; what the kernel says of it."""
+        _, held = self.ports.pop(PortId(port))
+        assert held.link is not None
+        return held.link
 
     def rows(self) -> list[Port]:
         return [
@@ -89,7 +97,8 @@ def device_at(
 
 
 class FakeAttacher:
-    """contracts.Attacher on a Kernel. `gates` hold up, `failures` fail, both by device name."""
+    """contracts.Attacher on a Kernel. `gates` hold up, `failures` fail, both by device name;
+    local devices in `gone` were pulled."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -100,6 +109,7 @@ class FakeAttacher:
         self.release_failures: dict[str, Exception] = {}
         self.calls: list[str] = []
         self.orders: list[Order] = []
+        self.gone: set[str] = set()
         self.turn = asyncio.Lock()
 
     async def attach_remote(self, order: Order, intent: IntentHook) -> Held:
@@ -133,7 +143,7 @@ class FakeAttacher:
     async def intact(self, claim: ClaimRef, device: DeviceRecord) -> bool:
         if device.route is Route.DIRECT:
             self.local[device.name] = claim.uid
-            return device.held is not None
+            return device.held is not None and device.name not in self.gone
         assert device.held is None or device.held.port is not None
         port = device.held.port if device.held else None
         return port is not None and self.kernel.ports.get(port) == (device.name, device.held)
@@ -218,6 +228,7 @@ class Agent:
         self.store = FlakyStore(world.path / "state", ClaimSchema())
         self.files = ClaimFiles(DRIVER, world.path / "cdi", world.path / "dev", world.check_node)
         self.kill_at: Step | None = None
+        self.at_step: Callable[[Step], None] | None = None
         self.steps: list[Step] = []
         self.records = Records(self.store)
         self.board = HealthBoard()
@@ -243,6 +254,8 @@ class Agent:
 
     def _step(self, step: Step, uid: ClaimUid) -> None:
         self.steps.append(step)
+        if self.at_step is not None:
+            self.at_step(step)
         if step is self.kill_at:
             raise Killed(step)
 

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A prepared claim loses a device: who is told, and how it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from usbdra.errors import LinkError, Unreachable
+from usbdra.plugin.acts import Step
+from usbdra.state.claims import ClaimRef, DeviceRecord
+from usbdra.types import ClaimUid
+
+from .claims import local_claim, remote_claim
+from .world import Agent, World
+
+
+async def prepared(world: World, *bodies: dict[str, Any]) -> tuple[Agent, list[ClaimRef]]:
+    refs, agent = world.add(*bodies), world.agent()
+    for ref in refs:
+        await agent.preparer.prepare(ref)
+    return agent, refs
+
+
+async def ready(agent: Agent, uid: str) -> tuple[str, str, dict[str, Any]]:
+    """Ready condition of the claim's first device: status and reason, and the data beside it."""
+    await asyncio.sleep(0)
+    device = agent.reporter.statuses[uid][0]
+    (condition,) = device["conditions"]
+    return condition["status"], condition["reason"], device["data"]
+
+
+async def test_a_lost_link_is_told_in_status_health_and_one_event(world: World) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    link = world.kernel.cut()
+    assert agent.preparer.losses.link_ended(link) == ref
+    assert agent.preparer.losses.link_ended(link) == ref
+    assert await agent.preparer.losses.check() == [ref]
+    where = {"name": "stick", "node": "a"}
+    assert await ready(agent, "uid-1") == ("False", "LinkLost", where)
+    lost = [event for event in agent.reporter.events if event[1] == "LinkLost"]
+    assert lost == [("uid-1", "LinkLost", True)]
+
+
+async def test_r24_restored_claims_are_ready_again_under_the_new_numbers(world: World) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    record = await agent.preparer.restore(ref)
+    assert record is not None
+    (device,) = record.devices
+    assert device.held is not None
+    status, reason, data = await ready(agent, "uid-1")
+    assert (status, reason) == ("True", "Attached")
+    assert data["deviceNumber"] == device.held.devnum == 3
+    assert await agent.preparer.losses.check() == []
+
+
+async def test_a_loss_that_was_none_is_taken_back(world: World) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    ((_, held),) = world.kernel.ports.values()
+    assert held.link is not None
+    agent.preparer.losses.link_ended(held.link)
+    assert await agent.preparer.restore(ref) is not None
+    assert (await ready(agent, "uid-1"))[:2] == ("True", "Attached")
+
+
+async def test_a_failed_attempt_says_why_and_keeps_the_claim(world: World) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    agent.attacher.failures["stick"] = Unreachable("node a does not answer")
+    with pytest.raises(Unreachable):
+        await agent.preparer.restore(ref)
+    await asyncio.sleep(0)
+    assert agent.reporter.texts[-1] == "node a does not answer"
+    assert (await ready(agent, "uid-1"))[:2] == ("False", "LinkLost")
+    assert await agent.preparer.losses.check() == [ref]
+
+
+async def test_a_local_device_that_was_pulled_is_not_found(world: World) -> None:
+    agent, [ref] = await prepared(world, local_claim())
+    agent.attacher.gone.add("mouse")
+    assert await agent.preparer.losses.check() == [ref]
+    assert (await ready(agent, "uid-2"))[:2] == ("False", "NotFound")
+    assert not agent.preparer.losses.lacks_local(ref.uid)
+    agent.attacher.failures["mouse"] = LinkError("not there")
+    with pytest.raises(LinkError):
+        await agent.preparer.restore(ref)
+    assert agent.preparer.losses.lacks_local(ref.uid)
+    agent.attacher.gone.clear()
+    agent.attacher.failures.clear()
+    await agent.preparer.restore(ref)
+    assert not agent.preparer.losses.lacks_local(ref.uid)
+    assert (await ready(agent, "uid-2"))[:2] == ("True", "Local")
+
+
+@pytest.mark.parametrize("gone", ["deleted", "deallocated", "another of its name"])
+async def test_r48_what_the_api_gave_up_is_given_back_not_attached(world: World, gone: str) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    match gone:
+        case "deleted":
+            world.api.claims.clear()
+        case "deallocated":
+            del world.api.claims["stick"]["status"]["allocation"]
+        case _:
+            world.api.claims["stick"]["metadata"]["uid"] = "uid-9"
+    attaches = agent.attacher.calls.count("attach stick")
+    assert await agent.preparer.restore(ref) is None
+    assert agent.attacher.calls.count("attach stick") == attaches
+    assert world.left() == []
+    await asyncio.sleep(0)
+    assert "uid-1" not in agent.reporter.statuses
+
+
+async def test_an_api_without_an_answer_leaves_it_to_the_exporter(world: World) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    world.api.error = Unreachable("no API server")
+    assert await agent.preparer.restore(ref) is not None
+
+
+async def test_a_link_that_ends_before_its_record_is_noticed(world: World) -> None:
+    (ref,) = world.add(remote_claim())
+    agent = world.agent()
+
+    def cut(step: Step) -> None:
+        if step is Step.TAKEN:
+            world.kernel.cut()
+
+    agent.at_step = cut
+    with pytest.raises(LinkError, match="stick went away as soon as it was there"):
+        await agent.preparer.prepare(ref)
+    assert world.left() == []
+
+
+async def test_a_claim_that_changes_during_the_look_is_left_alone(world: World) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    known = agent.attacher.intact
+
+    async def meanwhile(claim: ClaimRef, device: DeviceRecord) -> bool:
+        record = agent.records.get(ClaimUid("uid-1"))
+        assert record is not None
+        await agent.records.put(replace(record, error="another call was here"))
+        return False
+
+    agent.attacher.intact = meanwhile  # type: ignore[method-assign]
+    assert await agent.preparer.losses.check() == []
+    agent.attacher.intact = known  # type: ignore[method-assign]
+    assert await agent.preparer.losses.check() == []
+    assert agent.preparer.losses.link_ended(world.kernel.cut()) == ref
