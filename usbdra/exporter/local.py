@@ -18,16 +18,20 @@ from dataclasses import dataclass, replace
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused, UsbdraError
 from usbdra.exporter.bind import Binder
-from usbdra.exporter.broker import ClaimRef, Granted, GrantRequest, Peer
+from usbdra.exporter.broker import Granted, GrantRequest, Peer
 from usbdra.exporter.stubhost import USED
 from usbdra.state.exports import Session
 from usbdra.transport.ending import LinkEnd
-from usbdra.types import BusId, Offer, RemoteDevice
+from usbdra.transport.watch import endpoints_of
+from usbdra.types import BusId, Endpoints, Offer, RemoteDevice
 
 _log = logging.getLogger(__name__)
 
 Authorise = Callable[[Offer, GrantRequest, Peer], Awaitable[None]]
 """Raises UsbdraError when this peer may not have this device."""
+
+Outlived = Callable[[Offer, Session], Awaitable[bool]]
+"""Whether the claim of a session entitles its node to the device no more, beyond doubt."""
 
 
 @dataclass(eq=False, slots=True)
@@ -35,17 +39,16 @@ class Lease:
     """One holder of one device, from the moment it was reserved to the device's release.
 
     `end` watches the connection once it is the kernel's; a lease taken over from an earlier run
-    of this program has none and is looked at when someone asks (`adopted`). `closing` is the one
-    task that ends the lease, however many ask for it.
+    of this program (`adopted`) has none, there `link_ended` tells. `over`: the connection is known
+    to have ended. `closing` is the one task that ends the lease, however many ask for it.
     """
 
     session: Session
     device: RemoteDevice
-    claim: ClaimRef | None = None
-    node: str | None = None
     pinned: bool = False
     end: LinkEnd | None = None
     adopted: bool = False
+    over: bool = False
     follower: asyncio.Task[None] | None = None
     closing: asyncio.Task[None] | None = None
 
@@ -54,7 +57,7 @@ class LocalBroker:
     """Implements exporter/broker.py for the devices that `snapshot()` shows right now.
 
     `authorise` has the word on each request after policy; the default lets in whom the listener
-    let in.
+    let in. A session that `outlived` its claim makes way for the next rightful one.
     """
 
     def __init__(
@@ -63,10 +66,12 @@ class LocalBroker:
         snapshot: Callable[[], Snapshot],
         *,
         authorise: Authorise | None = None,
+        outlived: Outlived | None = None,
     ) -> None:
         self._binder = binder
         self._snapshot = snapshot
         self._authorise = authorise
+        self._outlived = outlived
         self._leases: dict[BusId, Lease] = {}
         self._failed: dict[BusId, UsbdraError | OSError] = {}
 
@@ -128,10 +133,8 @@ class LocalBroker:
         busid = offer.device.busid
         await self._free(offer, request, peer)
         lease = Lease(
-            Session(uuid.uuid4().hex, _holder(request, peer)),
+            Session(uuid.uuid4().hex, _holder(request, peer), request.claim, peer.node),
             remote_of(offer),
-            claim=request.claim,
-            node=peer.node,
         )
         self._leases[busid] = lease  # no await since _free: nobody came between
         authorised = time.monotonic()
@@ -149,6 +152,11 @@ class LocalBroker:
         lease = self._by_key(granted.session)
         if lease is None or lease.closing is not None:
             raise ExportFailed(f"session for {granted.device.busid} is over; ask again")
+        try:
+            lease.session = replace(lease.session, link=endpoints_of(sock))
+        except OSError as error:
+            await self._close(lease)
+            raise ExportFailed(f"the importer of {lease.device.busid} is gone: {error}") from error
         end = LinkEnd(sock)
         try:
             await self._binder.hand_over(lease.device.busid, sock.fileno(), lease.session)
@@ -170,11 +178,20 @@ class LocalBroker:
         lease = self._leases.get(busid)
         return lease.session.holder if lease is not None else None
 
-    async def link_lost(self, busid: BusId) -> None:
-        """The link of this device is known to be over by other means than its socket."""
-        lease = self._leases.get(busid)
-        if lease is not None:
-            await self._close(lease)
+    def link_ended(self, link: Endpoints | None) -> None:
+        """The kernel says that this connection is over; None: look at all of them.
+
+        Only sessions that nothing here holds a descriptor of are heard of this way.
+        """
+        for busid, lease in list(self._leases.items()):
+            if link is None:
+                ended = lease.adopted and self._binder.status(busid) != USED
+            else:
+                ended = lease.session.link == link
+            if ended and lease.closing is None:
+                lease.over = True
+                _log.info("session ended", extra={"device": busid})
+                self._start_closing(lease)
 
     async def _bind(self, offer: Offer, lease: Lease) -> None:
         busid = offer.device.busid
@@ -190,15 +207,21 @@ class LocalBroker:
     async def _free(self, offer: Offer, request: GrantRequest, peer: Peer) -> None:
         """Return with no lease on the device, or raise DeviceBusy that names its holder."""
         while (lease := await self._current(offer.device.busid)) is not None:
-            own = (
-                request.claim is not None
-                and lease.claim is not None
-                and request.claim.uid == lease.claim.uid
-                and peer.node == lease.node
-            )
-            if not own and lease.closing is None:
+            if lease.closing is None and not await self._makes_way(lease, offer, request, peer):
                 raise DeviceBusy(offer.name, lease.session.holder)
             await self._close(lease)
+
+    async def _makes_way(
+        self, lease: Lease, offer: Offer, request: GrantRequest, peer: Peer
+    ) -> bool:
+        """The lease is the asker's own, of an earlier life, or its claim has lost the device."""
+        session = lease.session
+        if session.claim is None:
+            return False
+        own = request.claim is not None and request.claim.uid == session.claim.uid
+        if own and peer.node == session.node:
+            return True
+        return self._outlived is not None and await self._outlived(offer, session)
 
     async def _settled(self, key: str) -> None:
         """Wait for a release under way: until it is done the device is no one's offer."""
@@ -210,11 +233,13 @@ class LocalBroker:
         """The lease on a device; an adopted one whose session is over by now is closed first."""
         lease = self._leases.get(busid)
         if lease is not None and lease.adopted and self._binder.status(busid) != USED:
+            lease.over = True
             await self._close(lease)
         return self._leases.get(busid)
 
     async def _follow(self, lease: Lease, end: LinkEnd) -> None:
         await end.ended
+        lease.over = True
         _log.info("session ended", extra={"device": lease.device.busid})
         self._start_closing(lease)
 
@@ -230,11 +255,14 @@ class LocalBroker:
     async def _finish(self, lease: Lease) -> None:
         busid = lease.device.busid
         try:
-            over = lease.end is not None and lease.end.ended.done()
             if lease.end is not None:
+                lease.over = lease.over or lease.end.ended.done()
                 lease.end.close()
             # The kernel ends what its peer ended; only a session that runs is ended by us.
-            await (self._binder.session_over(busid) if over else self._binder.end_session(busid))
+            if lease.over:
+                await self._binder.session_over(busid)
+            else:
+                await self._binder.end_session(busid)
             await self._release(lease)
         except NotFound:
             _log.info("device was unplugged", extra={"device": busid})

@@ -5,6 +5,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from usbdra.discovery.inventory import scan
 from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.broker import Broker, ClaimRef, GrantRequest, Peer
-from usbdra.exporter.local import Authorise, LocalBroker
+from usbdra.exporter.local import Authorise, LocalBroker, Outlived
 from usbdra.exporter.stubhost import BindLimits, StubHost
+from usbdra.state.exports import Session
+from usbdra.transport.watch import endpoints_of
 from usbdra.types import BusId, ClaimUid, NodeName, Offer
 
 BUSID = BusId("1-1.3")
@@ -54,7 +57,7 @@ async def broker(kernel: FakeKernel, stick: FakeDevice) -> AsyncIterator[LocalBr
 
 @asynccontextmanager
 async def started(
-    kernel: FakeKernel, authorise: Authorise | None = None
+    kernel: FakeKernel, authorise: Authorise | None = None, outlived: Outlived | None = None
 ) -> AsyncIterator[LocalBroker]:
     host = StubHost(
         kernel.root,
@@ -63,7 +66,9 @@ async def started(
         limits=BindLimits(status=0.1, driver=0.05),
     )
     binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
-    one = LocalBroker(binder, lambda: scan(kernel.root, node="a"), authorise=authorise)
+    one = LocalBroker(
+        binder, lambda: scan(kernel.root, node="a"), authorise=authorise, outlived=outlived
+    )
     await one.start()
     try:
         yield one
@@ -172,14 +177,15 @@ async def test_r12_a_third_node_is_served_once_the_dead_session_is_dropped(
 
 
 async def test_a_request_during_a_release_waits_for_it(
-    stick: FakeDevice, broker: LocalBroker, link: TcpPair
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
 ) -> None:
     granted = await broker.acquire(CLAIM, B)
     await broker.hand_over(granted, link.ours)
-    releasing = asyncio.create_task(broker.link_lost(granted.device.busid))
+    broker.link_ended(endpoints_of(link.ours))
     await asyncio.sleep(0)
+    assert kernel.stub.state(stick) == USED
+    kernel.stub.peer_gone(stick)
     again = await broker.acquire(OTHER, C)
-    assert releasing.done()
     assert driver_of(stick) == "usbip-host"
     await broker.abandon(again)
 
@@ -315,15 +321,76 @@ async def test_a_stop_gives_back_what_was_never_handed_over(
     assert driver_of(stick) == "usb"
 
 
-async def test_link_lost_by_other_news(
-    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+async def test_the_end_of_a_session_of_an_earlier_run_is_heard_of(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
 ) -> None:
-    granted = await broker.acquire(CLAIM, B)
-    await broker.hand_over(granted, link.ours)
+    async with started(kernel) as broker:
+        await broker.hand_over(await broker.acquire(CLAIM, B), link.ours)
+    ends = endpoints_of(link.ours)
     link.ours.close()
-    await broker.link_lost(BUSID)
+    async with started(kernel) as broker:
+        broker.link_ended(replace(ends, peer_port=1))  # another's
+        broker.link_ended(None)
+        assert broker.holder(BUSID) is not None
+        kernel.stub.peer_gone(stick)
+        broker.link_ended(ends)
+        broker.link_ended(ends)
+        await driven_by(stick, "usb")
+        async with asyncio.timeout(2):
+            while broker.holder(BUSID) is not None:
+                await asyncio.sleep(0.002)
+    assert no_records(kernel)
+
+
+async def test_ends_that_were_lost_are_found_by_a_look(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
+) -> None:
+    async with started(kernel) as broker:
+        await broker.hand_over(await broker.acquire(CLAIM, B), link.ours)
+    link.ours.close()
+    async with started(kernel) as broker:
+        kernel.stub.peer_gone(stick)
+        async with asyncio.timeout(2):
+            while kernel.stub.state(stick) == USED:
+                await asyncio.sleep(0.002)
+        broker.link_ended(None)
+        await driven_by(stick, "usb")
+
+
+async def test_r12_also_a_session_of_an_earlier_run_is_its_claims_own(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
+) -> None:
+    async with started(kernel) as broker:
+        await broker.hand_over(await broker.acquire(CLAIM, B), link.ours)
+    link.ours.close()
+    async with started(kernel) as broker:
+        with pytest.raises(DeviceBusy):
+            await broker.acquire(CLAIM, C)
+        await broker.abandon(await broker.acquire(CLAIM, B))
+    assert link.peer_sees_end()
     assert driver_of(stick) == "usb"
-    assert kernel.sockets == 0
+
+
+async def test_r48_a_session_that_outlived_its_claim_makes_way(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
+) -> None:
+    dead: set[str] = set()
+
+    async def outlived(offer: Offer, session: Session) -> bool:
+        assert (offer.name, session.node, session.claim) == (NAME, "node-b", CLAIM.claim)
+        return session.claim is not None and session.claim.uid in dead
+
+    async with started(kernel, outlived=outlived) as broker:
+        await broker.hand_over(await broker.acquire(CLAIM, B), link.ours)
+        link.ours.close()
+        with pytest.raises(DeviceBusy, match="claim team/cam"):
+            await broker.acquire(OTHER, C)
+        assert kernel.stub.state(stick) == USED
+        dead.add("u-1")
+        granted = await broker.acquire(OTHER, C)
+        assert link.peer_sees_end(), "the old session ends before the new one begins"
+        assert kernel.stub.state(stick) == AVAILABLE
+        await broker.abandon(granted)
 
 
 async def test_replugged_between_look_and_bind_is_asked_for_again(
