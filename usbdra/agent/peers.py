@@ -7,6 +7,7 @@ exporter/rightful.py's; the protocol is importer/dial.py's and exporter/server.p
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -19,9 +20,12 @@ from usbdra.kube import errors
 from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef
+from usbdra.state.exports import Session
 from usbdra.transport.tls import Identity
 from usbdra.types import DeviceName, NodeName, Offer
 from usbdra.usbip.extension import ClaimRef as WireClaim
+
+log = logging.getLogger(__name__)
 
 
 class Api(Protocol):
@@ -84,7 +88,24 @@ class ClaimGuard:
         holder = self._held_here(offer.name)
         if holder is not None:
             raise DeviceBusy(offer.name, str(holder))
-        claim = request.claim
+        await self._require(request.claim, offer, peer.node)
+
+    async def outlived(self, offer: Offer, session: Session) -> bool:
+        """Whether a session's claim gives the device to its node no more (R48).
+
+        An API that does not answer proves nothing.
+        """
+        if session.claim is None or session.node is None:
+            return False
+        try:
+            await self._require(session.claim, offer, session.node)
+        except Refused:
+            return True
+        except errors.ApiError as error:
+            log.warning("%s is kept: %s", session.holder, error)
+        return False
+
+    async def _require(self, claim: WireClaim, offer: Offer, node: NodeName) -> None:
         rightful.require(
             await read_claim(self._api, claim.namespace, claim.name),
             what=f"claim {claim.namespace}/{claim.name}",
@@ -92,7 +113,7 @@ class ClaimGuard:
             driver=self._driver,
             device=offer.name,
             exporter=self._node,
-            importer=peer.node,
+            importer=node,
         )
 
 
