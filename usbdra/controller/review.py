@@ -11,10 +11,10 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
 from usbdra.errors import Refused
+from usbdra.kube.addresses import internal_addresses
 from usbdra.pki.request import NodeRequest, read_request
 
 NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -68,24 +68,6 @@ def review(csr: Mapping[str, Any], node: Mapping[str, Any] | None, rules: Rules)
     if foreign:
         raise Refused(f"{', '.join(sorted(foreign))} is no InternalIP of node {name}")
     return request
-
-
-def internal_addresses(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """A Node's InternalIPs, canonical, each once."""
-    texts = (
-        one.get("address", "")
-        for one in (node.get("status") or {}).get("addresses") or ()
-        if one.get("type") == "InternalIP"
-    )
-    return tuple(dict.fromkeys(str(ip_address(text)) for text in texts if _is_address(text)))
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _claim(spec: Mapping[str, Any], key: str) -> str:

@@ -36,7 +36,7 @@ def write_authority(directory: Path, authority: Pair, *, force: bool = False) ->
 def write_node(directory: Path, node: str, pair: Pair, ca_pem: bytes, *, force: bool) -> Path:
     """Store a node's three files below the CA's directory; returns their directory."""
     target = directory / NODES / node
-    _make_directory(directory / NODES)
+    make_directory(directory / NODES)
     _write_new(
         target, {NODE_KEY: pair.key_pem(), NODE_CERT: pair.cert_pem(), CA_CERT: ca_pem}, force
     )
@@ -64,28 +64,29 @@ def read_pem(path: Path) -> bytes:
 
 
 def _write_new(directory: Path, contents: Mapping[str, bytes], force: bool) -> None:
-    _make_directory(directory)
+    make_directory(directory)
     present = [str(directory / name) for name in contents if (directory / name).exists()]
     if present and not force:
         raise ConfigError(f"there already is {' and '.join(present)}; force replaces it")
     for name, data in contents.items():
         mode = 0o600 if name.endswith(".key") else 0o644
         try:
-            _write_file(directory / name, data, mode, replace=force)
+            write_file(directory / name, data, mode, replace=force)
         except FileExistsError as exc:
             raise ConfigError(f"there already is {directory / name}; force replaces it") from exc
         except OSError as exc:
             raise ConfigError(f"cannot write {directory / name}: {exc.strerror}") from exc
 
 
-def _make_directory(directory: Path) -> None:
+def make_directory(directory: Path) -> None:
+    """Make a directory that only its owner reads. Raises ConfigError naming it."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as exc:
         raise ConfigError(f"cannot make {directory}: {exc.strerror}") from exc
 
 
-def _write_file(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
+def write_file(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
     """Whole or not at all: written beside, synced, then linked or renamed into place."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -101,8 +102,13 @@ def _write_file(path: Path, data: bytes, mode: int, *, replace: bool) -> None:
             os.link(temporary, path)  # unlike a rename, fails if the name is taken meanwhile
     finally:
         temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Bring a directory's names to the disk."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(directory)
+        os.fsync(fd)
     finally:
-        os.close(directory)
+        os.close(fd)

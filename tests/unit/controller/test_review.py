@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from usbdra.controller.review import Rules, internal_addresses, requester, review
+from usbdra.controller.review import Rules, requester, review
 from usbdra.errors import Refused
+from usbdra.kube.addresses import internal_addresses
 from usbdra.pki.authority import new_key
 from usbdra.pki.request import make_request
 
