@@ -84,9 +84,7 @@ class Binder:
             record = self.record(busid)
             if device.driver == STUB:
                 return await self._ready_again(device, record, pinned, waiter)
-            holder = self._in_use(busid)
-            if holder is not None:
-                raise HostInUse(busid, holder)
+            self.require_unused(busid)
             return await self._take(device, record, pinned, waiter)
 
     async def release(self, busid: BusId) -> None:
@@ -153,6 +151,12 @@ class Binder:
                 if kept is not None:
                     running.append(kept)
         return Recovered(tuple(running), tuple(failures), tuple(aside))
+
+    def require_unused(self, busid: BusId) -> None:
+        """Raises HostInUse when the host itself uses the device."""
+        holder = self._in_use(busid)
+        if holder is not None:
+            raise HostInUse(busid, holder)
 
     def status(self, busid: BusId) -> int | None:
         """`usbip_status` (1 available, 2 used, 3 error); None when not bound or gone."""

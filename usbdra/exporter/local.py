@@ -127,6 +127,7 @@ class LocalBroker:
         await self._settled(request.device)
         offer = self._snapshot().find(request.device)
         if not offer.exportable:
+            self._binder.require_unused(offer.device.busid)
             raise Refused(f"device {offer.name} is not offered: {offer.reason}")
         if self._authorise is not None:
             await self._authorise(offer, request, peer)
