@@ -13,14 +13,18 @@ import logging
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from pathlib import Path
+from random import SystemRandom
 
+from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.agent.devices import NodeDevices
 from usbdra.agent.fault import FaultFile
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.probes import Probes, socket_path
 from usbdra.agent.reporter import KubeReporter
+from usbdra.agent.supervisor import Supervisor
 from usbdra.agent.views import PublishedDevices
 from usbdra.discovery import hostuse, tree
 from usbdra.discovery.inventory import Inventory
@@ -36,6 +40,7 @@ from usbdra.importer.attach import Attacher
 from usbdra.kube import errors as kube_errors
 from usbdra.kube.client import KubeClient
 from usbdra.kube.types import NODE
+from usbdra.pki import sets
 from usbdra.plugin.acts import Step
 from usbdra.plugin.files import ClaimFiles
 from usbdra.plugin.health import HealthBoard
@@ -47,11 +52,12 @@ from usbdra.plugin.sockets import socket_paths
 from usbdra.slices.build import Layout, SliceOptions, Visibility, build
 from usbdra.slices.capacity import claimable
 from usbdra.slices.publish import Owner, SlicePublisher
-from usbdra.state.claims import ClaimSchema
-from usbdra.state.recover import Lost
+from usbdra.state.claims import ClaimRef, ClaimSchema
+from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
 from usbdra.transport.tls import Identity, TlsFiles
-from usbdra.types import BusId, ClaimUid, Hub, Port, PortState
+from usbdra.transport.watch import LinkWatch, NetlinkEnds
+from usbdra.types import BusId, ClaimUid, Hub, Offer, Port, PortState
 from usbdra.vhci.driver import VhciDriver
 
 log = logging.getLogger(__name__)
@@ -105,7 +111,12 @@ class Agent:
         binder = Binder(
             options.root, events=hub, in_use=self._host_use, journal=options.run_dir / "exports"
         )
-        self._broker = LocalBroker(binder, lambda: self._live.snapshot, authorise=self._authorise)
+        self._broker = LocalBroker(
+            binder,
+            lambda: self._live.snapshot,
+            authorise=self._authorise,
+            outlived=self._outlived,
+        )
         dialler = Dialler(api, self._identity, options.port)
         self._devices = NodeDevices(
             connect=dialler.connect,
@@ -116,6 +127,7 @@ class Agent:
             leases=self._broker,
             root=options.root,
         )
+        self._certificate = _certificate(options, api)
         self._guard = ClaimGuard(api, options.driver, options.node, self._devices.holder)
         self._reporter = KubeReporter(api, options.driver, options.node)
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
@@ -135,6 +147,12 @@ class Agent:
             board=board,
             on_step=FaultFile(options.fault_file) if options.fault_file else _go_on,
         )
+        self._supervisor = Supervisor(
+            self._preparer.losses, self._preparer.restore, hub, random=SystemRandom().random
+        )
+        self._links = LinkWatch(lambda: NetlinkEnds(options.port))
+        self._links.listen(self._supervisor.link_ended)
+        self._links.listen(self._broker.link_ended)
         self._plugin = PluginServer(
             options.driver,
             socket_paths(
@@ -154,16 +172,21 @@ class Agent:
             self._live.inventory.resync()
             group.create_task(self._live.run())
             group.create_task(self._reporter.run())
+            if self._certificate is not None:
+                group.create_task(self._certificate.run())
             stack.push_async_callback(self._preparer.aclose)
-            lost = await self._preparer.recover(self._ports)
+            lost = await self._recover()
             await self._broker.start()
             stack.push_async_callback(self._broker.stop)
             await self._plugin.start()
             stack.push_async_callback(self._plugin.stop)
             group.create_task(self._export())
             group.create_task(self._publish())
-            for one in lost:
-                group.create_task(self._restore(one))
+            group.create_task(self._supervisor.run())
+            group.create_task(self._links.run())
+            group.create_task(self._follow_devices())
+            for ref in lost:
+                self._supervisor.restore(ref)
             log.info(
                 "agent started",
                 extra={"node": self._options.node, "devices": len(self._live.snapshot.offers)},
@@ -185,6 +208,8 @@ class Agent:
 
     async def _wait_for_identity(self) -> Identity:
         """This node's certificate as soon as it can be used."""
+        if self._certificate is not None:
+            await self._certificate.ready.wait()
         pause = 1.0
         while True:
             try:
@@ -256,21 +281,15 @@ class Agent:
             for device in record.devices
         )
 
-    async def _restore(self, lost: Lost) -> None:
-        """Attach again what a prepared claim lost while no agent ran, with growing pauses."""
-        pause = 1.0
-        while True:
-            record = self._records.get(lost.uid)
-            if record is None:
-                return
-            try:
-                await self._preparer.restore(record.ref)
-            except UsbdraError as error:
-                log.warning("%s is not whole again: %s", record.ref, error)
-            else:
-                return
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 60.0)
+    async def _recover(self) -> Sequence[ClaimRef]:
+        """Finish what an earlier agent left; the claims that are to be restored."""
+        found = await self._preparer.recover(self._ports)
+        records = (self._records.get(lost.uid) for lost in found)
+        return [record.ref for record in records if record is not None]
+
+    async def _follow_devices(self) -> None:
+        async for _ in self._live.watch():
+            self._supervisor.devices_changed()
 
     def _ports(self) -> Sequence[Port]:
         try:
@@ -282,16 +301,38 @@ class Agent:
     async def _authorise(self, *request: object) -> None:
         await self._guard.authorise(*request)  # type: ignore[arg-type]
 
+    async def _outlived(self, offer: Offer, session: Session) -> bool:
+        return await self._guard.outlived(offer, session)
+
     def _host_use(self, busid: BusId) -> str | None:
         devices = [d for d in self._live.snapshot.devices if is_candidate(d)]
         return hostuse.find_holders(self._options.root, devices).get(busid)
 
     def _identity(self) -> Identity:
-        return Identity(TlsFiles.in_directory(self._options.pki_dir))
+        directory = self._options.pki_dir
+        if self._certificate is not None:
+            directory /= sets.CURRENT
+        return Identity(TlsFiles.in_directory(directory))
 
 
 def _go_on(step: Step, uid: ClaimUid) -> None:
     """Every step but in the beds."""
+
+
+def _certificate(options: AgentOptions, api: KubeClient) -> NodeCertificate | None:
+    """What keeps this node's certificate, when the cluster signs it."""
+    if not options.signer:
+        return None
+    wanted = CertificateOptions(
+        options.node,
+        options.pki_dir,
+        options.signer,
+        options.namespace,
+        options.trust_bundle,
+        timedelta(hours=options.certificate_hours),
+        options.pki_owner,
+    )
+    return NodeCertificate(api, wanted)
 
 
 def _boot_id() -> str:

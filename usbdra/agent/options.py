@@ -26,6 +26,15 @@ class AgentOptions:
     """At most so many ports of each hub; None for all that the kernel has."""
     root: Path = Path("/")
     pki_dir: Path = Path("/etc/usbdra/pki")
+    """With a signer: where the sets of pki/sets.py are kept. Without: tls.crt, tls.key, ca.crt."""
+    signer: str = ""
+    """Signer of the node's certificate; "" when its files are laid down by other hands."""
+    namespace: str = ""
+    """The agent's own namespace: where the trust bundle is."""
+    trust_bundle: str = "usbdra-trust"
+    certificate_hours: int = 24
+    pki_owner: int | None = None
+    """User besides root who may read the certificate's key; None for none."""
     run_dir: Path = Path("/run/usbdra")
     state_dir: Path = Path("/var/lib/usbdra")
     kubelet_dir: Path = Path("/var/lib/kubelet")

@@ -27,6 +27,11 @@ _BOOL = click.Choice(("true", "false"))
     "--max-ports", type=click.IntRange(0), help="Ports of each hub to use at most; 0 for all."
 )
 @click.option("--pki", type=click.Path(path_type=Path), help="ca.crt, tls.crt and tls.key.")
+@click.option("--signer", default="", metavar="NAME", help="Signer of this node's certificate.")
+@click.option("--namespace", envvar="POD_NAMESPACE", default="", help="The agent's namespace.")
+@click.option("--trust-bundle", default="usbdra-trust", help="ConfigMap with the CAs to believe.")
+@click.option("--certificate-hours", type=click.IntRange(1, 8760), default=24)
+@click.option("--pki-owner", type=click.IntRange(0), help="UID that may read the key as well.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
 @click.option(
@@ -55,6 +60,11 @@ def agent_command(
     forward_low_speed: str | None,
     max_ports: int | None,
     pki: Path | None,
+    signer: str,
+    namespace: str,
+    trust_bundle: str,
+    certificate_hours: int,
+    pki_owner: int | None,
     log_level: str | None,
     log_format: str,
     kubelet_dir: Path,
@@ -100,6 +110,11 @@ def agent_command(
         policy=parts.policy(settings),
         max_ports=max_ports or settings.max_ports or None,
         pki_dir=settings.pki_dir,
+        signer=signer,
+        namespace=namespace,
+        trust_bundle=trust_bundle,
+        certificate_hours=certificate_hours,
+        pki_owner=pki_owner,
         run_dir=settings.run_dir,
         kubelet_dir=kubelet_dir,
         cdi_dir=cdi_dir,
