@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from usbdra.errors import (
-    DeviceBusy,
     ExportFailed,
     LinkError,
     NotFound,
@@ -26,10 +25,11 @@ from usbdra.errors import (
 )
 from usbdra.exporter.broker import Broker, Granted, GrantRequest, Peer
 from usbdra.exporter.policy import AccessPolicy
+from usbdra.exporter.refusals import refusal_of
 from usbdra.transport import sockets
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.types import RemoteDevice
-from usbdra.usbip.extension import GrantReply, Refusal
+from usbdra.usbip.extension import GrantReply
 from usbdra.usbip.session import (
     BadRequest,
     DevlistRequest,
@@ -38,7 +38,6 @@ from usbdra.usbip.session import (
     Request,
     ServerSession,
 )
-from usbdra.usbip.wire import Status
 
 _log = logging.getLogger(__name__)
 
@@ -177,12 +176,11 @@ class Conversation:
             raise NotFound(f"no device {request.device} is offered here")
 
     async def _refuse(self, request: Request, error: UsbdraError) -> None:
+        status, refusal = refusal_of(error)
         _log.warning(
-            "request refused: %s", error, extra={**self._facts(request), "reason": error.reason}
+            "request refused: %s", error, extra={**self._facts(request), "reason": refusal.reason}
         )
-        holder = error.holder if isinstance(error, DeviceBusy) else ""
-        refusal = Refusal(error.reason, str(error), holder)
-        await self._send(self._session.reply_refused(status_of(error), refusal))
+        await self._send(self._session.reply_refused(status, refusal))
 
     async def _send(self, data: bytes) -> None:
         if data:
@@ -199,19 +197,3 @@ class Conversation:
             if request.claim is not None:
                 facts["claim"] = str(request.claim)
         return facts
-
-
-def status_of(error: UsbdraError) -> Status:
-    """The wire status that tells a peer most about this error."""
-    for kind, status in _STATUSES:
-        if isinstance(error, kind):
-            return status
-    return Status.ERROR
-
-
-_STATUSES: tuple[tuple[type[UsbdraError], Status], ...] = (
-    (NotFound, Status.NO_DEVICE),
-    (DeviceBusy, Status.BUSY),
-    (Refused, Status.NOT_AVAILABLE),
-    (ExportFailed, Status.DEVICE_ERROR),
-)

@@ -100,7 +100,7 @@ def is_device_key(text: str) -> bool:
 
 def parse_grant_request(body: bytes) -> GrantRequest:
     """Raises ProtocolError naming the field."""
-    fields = _load(body)
+    fields = load_body(body)
     device = _text(fields, "device")
     if not is_device_key(device):
         raise ProtocolError(f"device {device[:64]!r} is neither a device name nor a bus id")
@@ -132,7 +132,7 @@ def pack_grant_reply(reply: GrantReply) -> bytes:
 
 def parse_grant_reply(body: bytes) -> GrantReply:
     """Raises ProtocolError naming the field."""
-    fields = _load(body)
+    fields = load_body(body)
     return GrantReply(
         device=_parse_device(_object(fields.get("device"), "device")),
         timings=_parse_timings(fields.get("timings", [])),
@@ -168,7 +168,7 @@ def pack_refusal(refusal: Refusal) -> bytes:
 
 def parse_refusal(body: bytes) -> Refusal:
     """Raises ProtocolError naming the field."""
-    fields = _load(body)
+    fields = load_body(body)
     reason = _text(fields, "reason")
     if not _REASON.fullmatch(reason):
         raise ProtocolError(f"reason {reason[:64]!r} is not one word")
@@ -193,7 +193,7 @@ def pack_inventory(devices: Sequence[RemoteDevice]) -> bytes:
 
 def parse_inventory(body: bytes) -> tuple[RemoteDevice, ...]:
     """Raises ProtocolError naming the field."""
-    fields = _load(body)
+    fields = load_body(body)
     items = _array(fields.get("devices"), "devices", wire.MAX_DEVICES)
     return tuple(_parse_device(_object(item, "device")) for item in items)
 
@@ -263,7 +263,7 @@ def _dump(fields: dict[str, Any]) -> bytes:
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def _load(body: bytes) -> dict[str, Any]:
+def load_body(body: bytes) -> dict[str, Any]:
     """Parse a body. Depth and number size are bounded by json and the caps on `body`."""
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
@@ -303,7 +303,8 @@ def _optional(fields: dict[str, Any], key: str) -> str | None:
     value = fields.get(key)
     if value is None:
         return None
-    return clean_text(_text(fields, key))
+    # An empty text says no more than none: packed again it would be left out.
+    return clean_text(_text(fields, key)) or None
 
 
 def _number(fields: dict[str, Any], key: str, low: int, high: int) -> int:
