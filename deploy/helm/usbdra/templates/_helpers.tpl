@@ -1,4 +1,7 @@
 {{- define "usbdra.driver" -}}usb.{{ .Values.group }}{{- end }}
+{{- define "usbdra.signer" -}}
+{{- if eq .Values.agent.certificates.mode "Cluster" }}{{ .Values.group }}/usbdra-node{{ else }}{{ .Values.agent.certificates.signerName }}{{ end }}
+{{- end }}
 {{- define "usbdra.labels" -}}
 app.kubernetes.io/name: usbdra
 app.kubernetes.io/instance: {{ .Release.Name }}
