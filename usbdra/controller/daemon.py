@@ -50,4 +50,4 @@ async def serve(options: ControllerOptions) -> None:
         leader = Leader(api, options.lease, options.namespace, options.identity, on_seen=seen.set)
         office = Office(api, options)
         while True:
-            await leader.lead(lambda: run_parts(office, factories()))
+            await leader.lead(lambda: run_parts(office, factories(options)))

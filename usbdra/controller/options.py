@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from usbdra.controller.issuing import CertificateSettings
 from usbdra.kube.custom import Contract
 
 
@@ -25,6 +26,8 @@ class ControllerOptions:
     """Objects worked on at once."""
     health: tuple[str, int] = ("", 8081)
     """Address and TCP port of /livez and /readyz; "" for every address."""
+    certificates: CertificateSettings | None = None
+    """None: nodes get their certificates elsewhere."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from usbdra.controller.issuing import Issuing
 from usbdra.controller.options import ControllerOptions
 from usbdra.kube.client import KubeClient
 
@@ -41,9 +42,18 @@ class Part(Protocol):
 Factory = Callable[[Office], Part]
 
 
-def factories() -> Sequence[tuple[str, Factory]]:
+def factories(options: ControllerOptions) -> Sequence[tuple[str, Factory]]:
     """Name and factory of every part, in the order of their start."""
-    return ()
+    made: list[tuple[str, Factory]] = []
+    if options.certificates is not None:
+        made.append(("certificates", _certificates))
+    return made
+
+
+def _certificates(office: Office) -> Part:
+    options = office.options
+    assert options.certificates is not None
+    return Issuing(office.api, options.namespace, options.group, options.certificates)
 
 
 async def run_parts(office: Office, made_by: Sequence[tuple[str, Factory]]) -> None:

@@ -28,6 +28,11 @@ from usbdra.cli.invocation import Invocation, pass_invocation
 @click.option(
     "--health-port", type=TCP_PORT, default=8081, show_default=True, help="/livez and /readyz."
 )
+@click.option("--signer", metavar="NAME", help="Answer certificate requests for this signer.")
+@click.option("--agent-account", default="usbdra-agent", help="Service account that may ask.")
+@click.option("--trust-bundle", default="usbdra-trust", help="ConfigMap with the CAs to believe.")
+@click.option("--certificate-hours", type=click.IntRange(1, 8760), default=24)
+@click.option("--ca-days", type=click.IntRange(1, 36500), default=365)
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
@@ -39,6 +44,11 @@ def controller_command(
     pod_name: str | None,
     absent_grace: int,
     health_port: int,
+    signer: str | None,
+    agent_account: str,
+    trust_bundle: str,
+    certificate_hours: int,
+    ca_days: int,
     log_level: str | None,
     log_format: str,
     kubeconfig: Path | None,
@@ -49,20 +59,32 @@ def controller_command(
     """
     import os
     import uuid
+    from datetime import timedelta
 
     from usbdra import log
     from usbdra.controller import daemon
+    from usbdra.controller.issuing import CertificateSettings
     from usbdra.controller.options import ControllerOptions
 
     settings = invocation.live_settings(group=group, log_level=log_level, log_format=log_format)
     log.setup(settings.log_level, settings.log_format)
     name = pod_name or os.uname().nodename
+    certificates = None
+    if signer:
+        certificates = CertificateSettings(
+            signer=signer,
+            account=agent_account,
+            bundle=trust_bundle,
+            lifetime=timedelta(hours=certificate_hours),
+            ca_lifetime=timedelta(days=ca_days),
+        )
     options = ControllerOptions(
         identity=f"{name}_{uuid.uuid4().hex[:8]}",
         namespace=namespace,
         group=settings.group,
         absent_grace=absent_grace,
         health=("", health_port),
+        certificates=certificates,
         kubeconfig=kubeconfig,
     )
     asyncio.run(daemon.run(options))

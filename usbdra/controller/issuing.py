@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's part for certificates: an authority and a signer, or a signer's approver.
+
+Owns composition only. With a signer of the cluster's own group we keep the CA and sign; with any
+other (cert-manager's) we check and approve, and whoever owns that signer signs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+
+from usbdra.controller import castore, rotation
+from usbdra.controller.authority import ClusterAuthority
+from usbdra.controller.certificates import Signer
+from usbdra.controller.review import Rules, requester
+from usbdra.kube.client import KubeClient
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateSettings:
+    """What nodes' certificates are: who signs, who may ask, how long they hold."""
+
+    signer: str
+    account: str = "usbdra-agent"
+    """The agents' service account, in the controller's namespace."""
+    bundle: str = "usbdra-trust"
+    lifetime: timedelta = timedelta(hours=24)
+    ca_lifetime: timedelta = timedelta(days=365)
+    settle: timedelta = timedelta(hours=1)
+    """How long a new CA is believed before it signs."""
+
+
+class Issuing:
+    """See controller/parts.py."""
+
+    def __init__(
+        self, api: KubeClient, namespace: str, group: str, settings: CertificateSettings
+    ) -> None:
+        rules = Rules(settings.signer, requester(namespace, settings.account))
+        self._authority: ClusterAuthority | None = None
+        if settings.signer.startswith(f"{group}/"):
+            self._authority = ClusterAuthority(
+                api,
+                castore.Names(namespace, bundle=settings.bundle),
+                group,
+                lifetime=settings.ca_lifetime,
+                timing=rotation.Timing(settings.settle, settings.lifetime),
+            )
+        signing = self._authority.signing if self._authority else None
+        self._signer = Signer(api, rules, signing, settings.lifetime)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._authority is not None:
+                group.create_task(self._authority.run())
+            group.create_task(self._signer.run())
