@@ -14,6 +14,7 @@ import sys
 SETS: dict[str, tuple[str, ...]] = {
     "build": ("gcc", "libc6-dev", "make", "python3-dev", "python3-venv", "usbip"),
     "bed": (
+        "buildah",
         "busybox-static",
         "debian-archive-keyring",
         "e2fsprogs",

@@ -7,6 +7,7 @@ apt state is only read (mirror, proxies, certificates), never changed.
 
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -127,3 +128,10 @@ class Archive:
         if len(found) != 1:
             raise BedError(f"apt-get download {name} left {len(found)} files in {folder}")
         return found[0]
+
+    def download_for(self, status: Path, names: Iterable[str], folder: Path) -> None:
+        """Download packages and all they need beyond what a dpkg status file says is installed."""
+        (folder / "partial").mkdir(parents=True, exist_ok=True)
+        places = [f"-oDir::State::Status={status}", f"-oDir::Cache::Archives={folder}"]
+        command = ["apt-get", *self._options(), *places, "-qq", "--yes", "--no-install-recommends"]
+        run([*command, "--download-only", "install", *names], timeout=900)

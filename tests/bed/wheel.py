@@ -60,6 +60,11 @@ def _wheels(requirements: list[str]) -> Path:
     return entry("wheels", digest(wanted, PYTHON, PLATFORMS), build)
 
 
+def build_wheels(requirements: list[str]) -> Path:
+    """Folder with the wheels of some requirements and of what the project's own build needs."""
+    return _wheels([*requirements, *_project()["build-system"]["requires"], "wheel"])
+
+
 def _in_builder(folder: Path, wheels: Path, script: str) -> None:
     """Run a shell script in the builder tree, without network; folder is its /work.
 
@@ -80,10 +85,9 @@ def _in_builder(folder: Path, wheels: Path, script: str) -> None:
 
 def wheel() -> Path:
     """The project's wheel for the nodes."""
-    project = _project()
     sources = [CHECKOUT / name for name in ("usbdra", "setup.py", "pyproject.toml", "README.md")]
     present = [path for path in (*sources, CHECKOUT / "LICENSE") if path.exists()]
-    wheels = _wheels([*project["build-system"]["requires"], "wheel"])
+    wheels = build_wheels([])
 
     def build(folder: Path) -> None:
         with step("building the wheel for the nodes"):

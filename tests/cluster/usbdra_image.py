@@ -1,79 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The project's container image, built offline as deploy/image/Dockerfile says.
+"""The project's container image, built by deploy/image/Dockerfile as it stands, without network.
 
-Owns the bed's way to it: a Debian root from packages in place of the pinned base, the very
-environment that the kernel bed's nodes get on top. Nothing of the checkout gets in but the wheel.
+Owns the calls of buildah and the store of the stages that change seldom. The base carries the
+very name that the Dockerfile pins (its digest apart: no registry made it); apt and pip find what
+they ask for in folders (`image_feed`).
 """
 
 from __future__ import annotations
 
-import os
+import re
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bed.apt import SUITE, acquire_options, sources
-from tests.bed.cache import digest, entry
+from tests.bed.cache import digest, entry, locked, tree_digest
 from tests.bed.host import need_root, program, run
 from tests.bed.progress import step
-from tests.bed.rootfs import EXCLUDED
-from tests.bed.wheel import project_image
-from tests.cluster.images import ImageConfig, Layer, write_archive
+from tests.bed.wheel import CHECKOUT, SOURCES, build_wheels
+from tests.cluster import image_feed
 
 NAME = "localhost/usbdra"
-HOME = "/opt/usbdra"
-_PACKAGES = ("kmod", "libudev1", "python3")
-# Debian's own container images have usr-is-merged in place of usrmerge, which brings all of Perl.
-_MERGED = "/usr/share/mmdebstrap/hooks/merged-usr"
-_PIN = "etc/apt/preferences.d/usrmerge"
-_HOOKS = (
-    f"--hook-dir={_MERGED}",
-    f'--setup-hook=printf "Package: usrmerge\\nPin: release *\\nPin-Priority: -1\\n" > "$1/{_PIN}"',
-    f'--customize-hook=rm "$1/{_PIN}"',
-)
-_PATH = f"{HOME}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_STAGES = ("environment", "runtime")  # nothing of the program is in them
+_SOURCES = ("usbdra", "setup.py", "pyproject.toml", "README.md", "LICENSE")
+_APT = "deb [trusted=yes] file:/feed/packages ./\n"
+_PIP = "[global]\nno-index = true\nfind-links = /feed/wheels\n"
 
 
 def usbdra_archive(tag: str) -> Path:
-    """An image archive of the working tree's wheel, named NAME:tag."""
-    base, environment = _base_layer(), project_image("cluster")
+    """An image archive of the working tree, named NAME:tag, as `ctr images import` takes it."""
+    store = _store()
+    sources = [CHECKOUT / name for name in _SOURCES]
 
     def build(folder: Path) -> None:
-        with step(f"writing the image {NAME}:{tag}"):
-            write_archive(
-                folder / "usbdra.tar",
-                f"{NAME}:{tag}",
-                [base.read_bytes(), _environment_layer(environment, folder / "tree")],
-                ImageConfig(command=("usbdra", "--help"), environment={"PATH": _PATH}),
-            )
+        context, name = folder / "context", f"{NAME}:{tag}"
+        _stage(context, sources)
+        with locked(store.folder.parent / f"{store.folder.name}.use"), step(f"building {name}"):
+            store.build(context, name, f"--build-arg=VERSION={tag}")
+            store.buildah("push", name, f"docker-archive:{folder}/usbdra.tar:{name}")
+            store.buildah("rmi", name)
+            store.buildah("rmi", "--prune")
+        shutil.rmtree(context)
 
-    key = digest(str(base), str(environment), tag, "v1")
+    key = digest(store.folder.name, tree_digest(sources, SOURCES), tag, "v2")
     return entry("usbdra-image", key, build) / "usbdra.tar"
 
 
-def _base_layer() -> Path:
-    """An uncompressed tar of a small Debian with the interpreter that the wheel was built for."""
+@dataclass(frozen=True)
+class _Store:
+    """buildah's storage in one folder, and the feeds that a build in it sees."""
+
+    folder: Path
+    packages: Path
+    wheels: Path
+
+    def buildah(self, *words: str | Path) -> str:
+        """Run buildah on this store; mounts and network end with it."""
+        root = [f"--root={self.folder / 'storage'}", f"--runroot={self.folder / 'run'}"]
+        alone = [program("unshare"), "--mount", "--net", "--fork", "--kill-child"]
+        return run([*alone, program("buildah"), *root, *words], timeout=1500)
+
+    def build(self, context: Path, name: str, *options: str) -> None:
+        """Build the Dockerfile, or its stage named by an option, and tag the result."""
+        settings = {"sources.list": _APT, "pip.conf": _PIP}
+        for file, text in settings.items():
+            (self.folder / file).write_text(text)
+        volumes = {
+            self.packages: "/feed/packages",
+            self.wheels: "/feed/wheels",
+            self.folder / "sources.list": "/etc/apt/sources.list",
+            self.folder / "pip.conf": "/etc/pip.conf",
+        }
+        shown = [f"--volume={here}:{there}:ro" for here, there in volumes.items()]
+        how = ["--isolation=chroot", "--pull-never", "--layers", "--build-arg=DIGEST=", *shown]
+        recipe = f"--file={image_feed.FOLDER / 'Dockerfile'}"
+        self.buildah("build", *how, *options, recipe, f"--tag={name}", context)
+
+
+def _store() -> _Store:
+    """A store with the base and the stages below the program's own."""
+    need_root()
+    text = (image_feed.FOLDER / "Dockerfile").read_text()
+    recipe, base = image_feed.recipe(text), image_feed.base_tar()
+    packages, wheels = image_feed.package_feed(recipe.packages), build_wheels(_requirements())
 
     def build(folder: Path) -> None:
-        need_root()
-        with step(f"building the image's Debian {SUITE} base"):
-            command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--quiet"]
-            command += [f"--aptopt={option}" for option in acquire_options()]
-            command += ['--aptopt=APT::Install-Recommends "false"', *_HOOKS]
-            command += [f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED]
-            command += [f"--include={','.join(_PACKAGES)}", SUITE, str(folder / "base.tar")]
-            run([*command, *sources()], env={**os.environ, "SOURCE_DATE_EPOCH": "0"})
+        store, context = _Store(folder, packages, wheels), folder / "context"
+        _stage(context, [])
+        with step("building the stages of the image below the program"):
+            container = store.buildah("from", "scratch").strip()
+            store.buildah("add", container, base, "/")
+            store.buildah("commit", "--rm", container, recipe.base)
+            for stage in _STAGES:
+                store.build(context, f"{NAME}-{stage}", f"--target={stage}")
+        shutil.rmtree(context)
 
-    return entry("image-base", digest(_PACKAGES, SUITE, EXCLUDED, _HOOKS), build) / "base.tar"
+    key = digest(text, str(base), str(packages), str(wheels), "v1")
+    return _Store(entry("image-store", key, build), packages, wheels)
 
 
-def _environment_layer(image: Path, scratch: Path) -> bytes:
-    """The contents of the environment's ext4 image as a layer, read without a mount."""
-    scratch.mkdir()
-    run([program("debugfs"), "-R", f"rdump / {scratch}", image])
-    shutil.rmtree(scratch / "lost+found", ignore_errors=True)
-    layer = Layer()
-    layer.directory("opt")
-    layer.directory(HOME.lstrip("/"))
-    layer.tree(scratch, below=HOME.lstrip("/"))
-    shutil.rmtree(scratch)
-    return layer.finish()
+def _requirements() -> list[str]:
+    lines = (image_feed.FOLDER / "requirements.txt").read_text().splitlines()
+    return [line for line in lines if re.match(r"[a-z0-9]", line)]
+
+
+def _stage(context: Path, sources: Sequence[Path]) -> None:
+    """A build context of its own: the checkout may change meanwhile."""
+    keep = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+    place = context / image_feed.FOLDER.relative_to(CHECKOUT)
+    place.mkdir(parents=True)
+    shutil.copy(image_feed.FOLDER / "requirements.txt", place)
+    for path in sources:
+        if path.is_dir():
+            shutil.copytree(path, context / path.name, ignore=keep)
+        else:
+            shutil.copy(path, context)
