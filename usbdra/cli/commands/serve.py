@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -69,6 +71,7 @@ async def _serve(
     from usbdra.discovery.inventory import Inventory
     from usbdra.discovery.live import LiveInventory
     from usbdra.exporter.local import LocalBroker
+    from usbdra.transport.watch import LinkWatch, NetlinkEnds
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -79,8 +82,7 @@ async def _serve(
             settings.root, node=parts.node_name(settings), policy=parts.policy(settings)
         )
         live = LiveInventory(inventory, events, poke=tree.poke)
-        following = asyncio.create_task(live.run())
-        try:
+        async with _running(live.run()):
             inventory.resync()
             broker = LocalBroker(binder(settings, events), lambda: live.snapshot)
             await broker.start()
@@ -93,13 +95,24 @@ async def _serve(
                             f"{number}{', NOT encrypted' if plain else ''}",
                             {"address": address, "port": number, "encrypted": not plain},
                         )
-                    await stop.wait()
+                    links = LinkWatch(partial(NetlinkEnds, number))
+                    links.listen(broker.link_ended)
+                    async with _running(links.run()):
+                        await stop.wait()
             finally:
                 await broker.stop()
-        finally:
-            following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await following
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """The work goes on while the block does."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def _devices(live: LiveInventory, only: tuple[str, ...]) -> frozenset[str] | None:
