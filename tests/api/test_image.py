@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,27 @@ def root(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     """The image's file system."""
     folder = tmp_path_factory.mktemp("image")
     with tarfile.open(archive) as outer:
-        for layer in _json(outer, "manifest.json")[0]["Layers"]:
-            stream = outer.extractfile(layer)
+        for layer in manifest(outer)["layers"]:
+            stream = outer.extractfile(blob(layer))
             assert stream is not None
             with tarfile.open(fileobj=stream) as inner:
                 unpack(inner, folder)
     folder.chmod(0o755)  # pytest's are for the owner alone
     yield folder
     subprocess.run(["rm", "-rf", folder], check=True)
+
+
+def manifest(archive: tarfile.TarFile) -> Any:
+    """The image's manifest, by way of the index."""
+    (entry,) = _json(archive, "index.json")["manifests"]
+    name = f"localhost/usbdra:{driver.VERSION}"
+    assert entry["annotations"] == {"io.containerd.image.name": name}
+    return _json(archive, blob(entry))
+
+
+def blob(entry: Mapping[str, Any]) -> str:
+    """Where an OCI archive has what a descriptor names."""
+    return f"blobs/{entry['digest'].replace(':', '/')}"
 
 
 def unpack(layer: tarfile.TarFile, folder: Path) -> None:
@@ -109,10 +122,9 @@ def test_files_are_readable_by_all_and_writable_by_root(root: Path) -> None:
 
 def test_it_says_what_it_is(archive: Path) -> None:
     with tarfile.open(archive) as outer:
-        manifest = _json(outer, "manifest.json")[0]
-        config = _json(outer, manifest["Config"])["config"]
-        size = sum(outer.getmember(layer).size for layer in manifest["Layers"])
-    assert manifest["RepoTags"] == [f"localhost/usbdra:{driver.VERSION}"]
+        described = manifest(outer)
+        config = _json(outer, blob(described["config"]))["config"]
+        size = sum(layer["size"] for layer in described["layers"])
     assert config["Entrypoint"] == ["usbdra"]
     assert config["Env"] == ENVIRONMENT
     assert "User" not in config  # the pod says who

@@ -8,8 +8,10 @@ they ask for in folders (`image_feed`).
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,12 +39,15 @@ def usbdra_archive(tag: str) -> Path:
         _stage(context, sources)
         with locked(store.folder.parent / f"{store.folder.name}.use"), step(f"building {name}"):
             store.build(context, name, f"--build-arg=VERSION={tag}")
-            store.buildah("push", name, f"docker-archive:{folder}/usbdra.tar:{name}")
+            # Not compressed: an emulated processor reads a bigger file sooner than it unpacks.
+            store.buildah("push", "--disable-compression", name, f"oci:{folder}/oci")
             store.buildah("rmi", name)
             store.buildah("rmi", "--prune")
-        shutil.rmtree(context)
+        _write_archive(folder / "oci", folder / "usbdra.tar", name)
+        for scratch in (context, folder / "oci"):
+            shutil.rmtree(scratch)
 
-    key = digest(store.folder.name, tree_digest(sources, SOURCES), tag, "v2")
+    key = digest(store.folder.name, tree_digest(sources, SOURCES), tag, "v3")
     return entry("usbdra-image", key, build) / "usbdra.tar"
 
 
@@ -97,6 +102,17 @@ def _store() -> _Store:
 
     key = digest(text, str(base), str(packages), str(wheels), "v1")
     return _Store(entry("image-store", key, build), packages, wheels)
+
+
+def _write_archive(layout: Path, target: Path, name: str) -> None:
+    """An OCI layout as an archive that says its image's whole name, which containerd reads."""
+    index = layout / "index.json"
+    content = json.loads(index.read_text())
+    content["manifests"][0]["annotations"] = {"io.containerd.image.name": name}
+    index.write_text(json.dumps(content))
+    with tarfile.open(target, "w") as archive:
+        for path in sorted(layout.rglob("*")):
+            archive.add(path, path.relative_to(layout).as_posix(), recursive=False)
 
 
 def _requirements() -> list[str]:
