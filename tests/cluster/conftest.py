@@ -1,5 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of the cluster tests: one bed for the whole run, logs kept when something failed."""
+"""Fixtures of the cluster tests: one bed for the whole run, logs kept when something failed.
+
+For quick rounds leave a cluster running and let tests attach to it:
+
+    python -m tests.cluster up --driver
+    USBDRA_CLUSTER=running pytest tests/cluster/test_claims.py -k one_device
+    python -m tests.cluster refresh        # after a change of usbdra/
+    python -m tests.cluster kubectl get pods -A
+    python -m tests.cluster run a dmesg
+    python -m tests.cluster down
+
+A test of the driver takes `space`, a namespace of its own (tests/cluster/space.py) on a cluster
+with the driver installed, `gadgets` to plug devices in (gadgets.py), and `usb`, the cluster, for
+all else: `usb.machine("a")`, `usb.nodes["b"].stop_kubelet()`, `usb.plane`, `usb.api`. Claims and
+pods come from claims.py. At its end the namespace goes; then `nothing_left` waits until no node
+holds more than before; then the devices are pulled out.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +26,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.bed.progress import say
+from tests.bed.progress import say, step
+from tests.cluster import driver
 from tests.cluster.api import ClusterApi
-from tests.cluster.bed import ClusterBed
+from tests.cluster.bed import ClusterBed, adopted
+from tests.cluster.gadgets import Gadgets
+from tests.cluster.leftovers import look, wait_clean
+from tests.cluster.space import Space
 
 HERE = Path(__file__).parent
 # The bed's own start counts into the first test; waits inside have shorter limits of their own.
 TEST_SECONDS = 1500
+# A kubelet looks at pods that are gone, and an agent at claims, some seconds later.
+CLEAN_SECONDS = 60.0
 _FAILED = pytest.StashKey[bool]()
 
 
@@ -48,14 +70,56 @@ def logs_folder() -> Path:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ClusterBed]:
     """A cluster of two Ready nodes, a (kernel 6.12) and b (kernel 6.1)."""
-    with ClusterBed(logs=logs_folder()) as bed:
+    running = os.environ.get("USBDRA_CLUSTER") == "running"
+    logs = logs_folder()
+    with adopted(logs) if running else ClusterBed(driver.spec(), logs) as bed:
         yield bed
         if request.config.stash.get(_FAILED, False):
-            bed.collect(logs_folder())
-            say(f"logs are in {logs_folder()}")
+            bed.collect(logs)
+            say(f"logs are in {logs}")
 
 
 @pytest.fixture(scope="session")
 def api(cluster: ClusterBed) -> ClusterApi:
     """The cluster's API."""
     return cluster.api
+
+
+@pytest.fixture(scope="session")
+def usb(cluster: ClusterBed) -> ClusterBed:
+    """The cluster with the driver installed by its chart's own values."""
+    if not driver.installed(cluster):
+        with step("installing the driver"):
+            driver.install(cluster)
+    return cluster
+
+
+@pytest.fixture
+def gadgets(usb: ClusterBed) -> Iterator[Gadgets]:
+    """Devices of this test; pulled out at its end."""
+    devices = Gadgets(usb)
+    yield devices
+    devices.remove_all()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test whose claims leave anything on a node. Its devices stay plugged until then."""
+    if "usb" not in request.fixturenames:
+        yield
+        return
+    request.getfixturevalue("gadgets")
+    bed: ClusterBed = request.getfixturevalue("usb")
+    before = {name: look(machine) for name, machine in bed.bed.nodes.items()}
+    yield
+    for machine in bed.bed.nodes.values():
+        machine.vm.check()
+    wait_clean([(bed.machine(name), state) for name, state in before.items()], CLEAN_SECONDS)
+
+
+@pytest.fixture
+def space(usb: ClusterBed, nothing_left: None) -> Iterator[Space]:
+    """A namespace of this test."""
+    made = Space(usb.api)
+    yield made
+    made.remove()

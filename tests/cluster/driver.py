@@ -63,6 +63,12 @@ def _usbdra(bed: ClusterBed, name: str, *words: str) -> None:
     bed.nodes[name].ctr("run", "--rm", mount, image, run, "usbdra", *words, timeout=120)
 
 
+def installed(bed: ClusterBed) -> bool:
+    """Whether the agents are there, as on a cluster that was left running."""
+    words = ["get", "daemonset", "usbdra-agent", f"--namespace={NAMESPACE}", "--ignore-not-found"]
+    return bool(bed.api.kubectl(*words))
+
+
 def install(bed: ClusterBed, values: Mapping[str, str] | None = None) -> None:
     """Certificates, node labels, the chart; returns when every agent is ready."""
     certify(bed)

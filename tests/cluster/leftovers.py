@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a claim that is gone must not leave on a node, read from outside the product.
+
+Owns the reading and the wait for a node to be clean; when to look is the fixtures'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.bed.node import Node
+
+AGENT = "usbdra agent --group"
+_LOOK_SECONDS = 0.3
+# Ports that are not free; devices at usbip-host and their entries in its table; our files; the
+# agent's descriptors. In the table only entries of devices that are there count: no one can free
+# the others (docs/kernel-facts.md). "KIND NAME" a line.
+_SCRIPT = rf"""
+cd /sys/bus/usb/drivers/usbip-host
+for f in *-*; do [ -e "$f" ] && echo "bound $f"; done
+for f in $(tr ' ' '\n' <match_busid); do [ -e /sys/bus/usb/devices/$f ] && echo "matched $f"; done
+cat /sys/devices/platform/vhci_hcd.0/status* | grep -E '^(hs|ss)' |
+while read -r hub port state rest; do [ $state = 004 ] || echo "port $port"; done
+ls /var/run/cdi 2>/dev/null | sed 's/^/cdi /'
+ls /var/lib/usbdra/claims 2>/dev/null | sed 's/^/record /'
+ls /dev/usbdra 2>/dev/null | sed 's/^/directory /'
+ls /run/usbdra/exports 2>/dev/null | sed 's/^/export /'
+for pid in $(pgrep -f '[u]{AGENT[1:]}'); do
+  echo "agent $pid"
+  for f in /proc/$pid/fd/*; do echo "fd $(readlink $f)"; done
+done
+true
+"""
+
+
+@dataclass(frozen=True)
+class State:
+    """What one node holds for claims, as "KIND NAME", and its agent's pids and descriptors."""
+
+    held: frozenset[str]
+    agents: frozenset[str]
+    descriptors: Counter[str] = field(default_factory=Counter)
+
+
+def look(node: Node) -> State:
+    """Read a node's state in one call."""
+    lines = [line.partition(" ") for line in node.sh(_SCRIPT).splitlines()]
+    return State(
+        held=frozenset(f"{k} {v}" for k, _, v in lines if k not in ("agent", "fd")),
+        agents=frozenset(v for k, _, v in lines if k == "agent"),
+        # sockets and pipes have numbers of their own: how many there are is what matters
+        descriptors=Counter(v.partition("[")[0] for k, _, v in lines if k == "fd"),
+    )
+
+
+def remains(node: Node, before: State) -> list[str]:
+    """What is there now and was not before; descriptors only of an agent that is the same."""
+    now = look(node)
+    found = [f"{node.name}: {thing}" for thing in sorted(now.held - before.held)]
+    if now.agents == before.agents:
+        more = now.descriptors - before.descriptors
+        if now.descriptors.total() > before.descriptors.total():
+            found += [f"{node.name}: {count} x {what} open" for what, count in more.items()]
+    return found
+
+
+def wait_clean(states: Iterable[tuple[Node, State]], seconds: float) -> None:
+    """Wait until no node holds more than before; nothing announces that, so it is looked at.
+
+    Raises:
+        AssertionError: with all that is left.
+    """
+    for node, before in states:
+        deadline = time.monotonic() + seconds
+        while (left := remains(node, before)) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        assert not left, f"left behind after {seconds:g} s: {', '.join(left)}"
