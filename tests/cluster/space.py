@@ -57,7 +57,7 @@ class Space:
         return str(self._wait(self.api.core.list_namespaced_pod, refused, f"{pod} is pending", pod))
 
     def event(self, reason: str, about: str, text: str = "") -> str:
-        """Wait for an event about an object with this reason and `text` in its message; all of it."""
+        """Wait for an event about an object; its message, which holds `text`."""
 
         def find(events: list[Any]) -> str | None:
             for event in events:
