@@ -124,6 +124,11 @@ def parse_session(body: bytes) -> str:
     return session
 
 
+def pack_done() -> bytes:
+    """The body of DONE."""
+    return _dump({})
+
+
 def pack_refused(status: Status, refusal: Refusal) -> bytes:
     """The body of REFUSED."""
     return _more(extension.pack_refusal(refusal), status=int(status))

@@ -159,8 +159,13 @@ def _stamp(files: TlsFiles) -> tuple[tuple[int, int, int], ...]:
     return tuple(stamps)
 
 
+def load_context(files: TlsFiles, role: Role) -> TlsContext:
+    """A context of these files as they are now. Raises ConfigError, EncryptionUnavailable."""
+    return TlsContext(_ssl_context(files, role))
+
+
 def _load(files: TlsFiles) -> dict[Role, TlsContext]:
-    return {role: TlsContext(_ssl_context(files, role)) for role in Role}
+    return {role: load_context(files, role) for role in Role}
 
 
 def _ssl_context(files: TlsFiles, role: Role) -> ssl.SSLContext:
