@@ -126,6 +126,26 @@ def write_archive(target: Path, name: str, layers: Iterable[bytes], config: Imag
         _put(archive, "index.json", _json(index))
 
 
+def pack_archive(parts: Path, target: Path, name: str) -> None:
+    """Write an OCI archive called `name` from a folder as containers-transports(5) calls `dir:`.
+
+    Such a folder has manifest.json, and each blob in a file named by its digest.
+    """
+    manifest = (parts / "manifest.json").read_bytes()
+    content = json.loads(manifest)
+    digest = hashlib.sha256(manifest).hexdigest()
+    described = {"mediaType": _MANIFEST, "digest": f"sha256:{digest}", "size": len(manifest)}
+    entry = described | {"annotations": {"io.containerd.image.name": name}}
+    index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [entry]}
+    with tarfile.open(target, "w") as archive:
+        for blob in (content["config"], *content["layers"]):
+            hexadecimal = blob["digest"].removeprefix("sha256:")
+            archive.add(parts / hexadecimal, f"blobs/sha256/{hexadecimal}")
+        _put(archive, f"blobs/sha256/{digest}", manifest)
+        _put(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+        _put(archive, "index.json", _json(index))
+
+
 def extend_archive(source: Path, target: Path, layer: bytes) -> None:
     """Write an archive of the image in `source`, with one layer more, to `target`.
 

@@ -8,10 +8,8 @@ they ask for in folders (`image_feed`).
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from tests.bed.host import need_root, program, run
 from tests.bed.progress import step
 from tests.bed.wheel import CHECKOUT, SOURCES, build_wheels
 from tests.cluster import image_feed
+from tests.cluster.images import pack_archive
 
 NAME = "localhost/usbdra"
 _STAGES = ("environment", "runtime")  # nothing of the program is in them
@@ -40,14 +39,15 @@ def usbdra_archive(tag: str) -> Path:
         with locked(store.folder.parent / f"{store.folder.name}.use"), step(f"building {name}"):
             store.build(context, name, f"--build-arg=VERSION={tag}")
             # Not compressed: an emulated processor reads a bigger file sooner than it unpacks.
-            store.buildah("push", "--disable-compression", name, f"oci:{folder}/oci")
+            how = ["--disable-compression", "--format=oci"]
+            store.buildah("push", *how, name, f"dir:{folder}/parts")
             store.buildah("rmi", name)
             store.buildah("rmi", "--prune")
-        _write_archive(folder / "oci", folder / "usbdra.tar", name)
-        for scratch in (context, folder / "oci"):
+        pack_archive(folder / "parts", folder / "usbdra.tar", name)
+        for scratch in (context, folder / "parts"):
             shutil.rmtree(scratch)
 
-    key = digest(store.folder.name, tree_digest(sources, SOURCES), tag, "v3")
+    key = digest(store.folder.name, tree_digest(sources, SOURCES), tag, "v4")
     return entry("usbdra-image", key, build) / "usbdra.tar"
 
 
@@ -102,17 +102,6 @@ def _store() -> _Store:
 
     key = digest(text, str(base), str(packages), str(wheels), "v1")
     return _Store(entry("image-store", key, build), packages, wheels)
-
-
-def _write_archive(layout: Path, target: Path, name: str) -> None:
-    """An OCI layout as an archive that says its image's whole name, which containerd reads."""
-    index = layout / "index.json"
-    content = json.loads(index.read_text())
-    content["manifests"][0]["annotations"] = {"io.containerd.image.name": name}
-    index.write_text(json.dumps(content))
-    with tarfile.open(target, "w") as archive:
-        for path in sorted(layout.rglob("*")):
-            archive.add(path, path.relative_to(layout).as_posix(), recursive=False)
 
 
 def _requirements() -> list[str]:
