@@ -60,7 +60,7 @@ def _usbdra(bed: ClusterBed, name: str, *words: str) -> None:
     bed.machine(name).sh(f"mkdir -p {PKI}")
     mount = f"--mount=type=bind,src={PKI},dst={PKI},options=rbind:rw"
     image, run = f"localhost/usbdra:{VERSION}", f"pki-{time.monotonic_ns()}"
-    bed.nodes[name].ctr("run", "--rm", mount, image, run, "usbdra", *words, timeout=120)
+    bed.nodes[name].ctr("run", "--rm", mount, image, run, *words, timeout=120)
 
 
 def installed(bed: ClusterBed) -> bool:
