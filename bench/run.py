@@ -4,7 +4,8 @@
 A benchmark names its place with `benchmark.group` and, in `benchmark.extra_info`, its `role`:
 `yardstick` for the one the others of the group are divided by. `goal` (a ratio) and `wants`
 (`at most` or `at least`, the latter for speed-ups of the yardstick over ours) are optional. What
-else is in `extra_info` is a measurement of its own and is shown as it is.
+else is in `extra_info` is a measurement of its own and is shown as it is; `goal_X` is the most that
+the measurement `X` beside it may be.
 Machines are noisy, so a missed goal is shown and is not an error.
 """
 
@@ -64,6 +65,9 @@ def ratios(benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
         met = None
         if ratio is not None and goal is not None:
             met = ratio >= goal if wants == "at least" else ratio <= goal
+        limits = within_limits(info)
+        if limits is not None:
+            met = limits and met is not False
         rows.append(
             {
                 "group": bench["group"] or "",
@@ -77,6 +81,13 @@ def ratios(benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def within_limits(info: dict[str, Any]) -> bool | None:
+    """Whether each X is at most its `goal_X`; None when there is no such pair."""
+    goals = {key.removeprefix("goal_"): info[key] for key in info if key.startswith("goal_")}
+    met = [info[name] <= most for name, most in goals.items() if name in info]
+    return all(met) if met else None
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -7,12 +7,10 @@ Seconds are measured inside the nodes; a benchmark replays them on a clock of it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
 from bench.kernel import links
 from bench.kernel.links import Sample
@@ -23,7 +21,6 @@ ROUNDS = int(os.environ.get("BENCH_ROUNDS", "7"))
 LOGS = Path("build/results/bench-kernel")
 
 Samples = dict[str, list[Sample]]
-Replay = Callable[..., None]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,33 +28,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kernel)
             item.add_marker(pytest.mark.timeout(1800))
-
-
-class Clock:
-    """Stands still but for what `advance` adds."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
-
-    def advance(self, seconds: float) -> None:
-        self.seconds += seconds
-
-
-@pytest.fixture
-def replay(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> Replay:
-    """replay(group, seconds, **extra_info): the benchmark took these times."""
-
-    def run(group: str, seconds: list[float], **info: Any) -> None:
-        clock, left = Clock(), iter(seconds)
-        monkeypatch.setattr(benchmark, "_timer", clock)
-        benchmark.group = group
-        benchmark.extra_info.update(info)
-        benchmark.pedantic(lambda: clock.advance(next(left)), rounds=len(seconds))
-
-    return run
 
 
 @pytest.fixture(scope="session")

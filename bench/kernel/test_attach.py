@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.kernel.conftest import Replay, Samples
+from bench.conftest import Replay
+from bench.kernel.conftest import Samples
 from bench.kernel.links import Sample
 
 PHASES = (

@@ -10,7 +10,7 @@ import statistics
 
 import pytest
 
-from bench.kernel.conftest import Replay
+from bench.conftest import Replay
 from bench.kernel.links import MIB
 
 

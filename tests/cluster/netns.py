@@ -34,8 +34,13 @@ def add_route(namespace: str, subnet: str, gateway: str) -> None:
     run(["ip", "-n", namespace, "route", "replace", subnet, "via", gateway])
 
 
-def socket_inside(namespace: str) -> socket.socket:
-    """A TCP socket that lives in `namespace`, whichever thread uses it afterwards.
+def socket_inside(
+    namespace: str,
+    family: int = socket.AF_INET,
+    kind: int = socket.SOCK_STREAM,
+    protocol: int = 0,
+) -> socket.socket:
+    """A socket, of TCP by default, that lives in `namespace`, whichever thread uses it afterwards.
 
     Only a thread made for this purpose changes its namespace: the caller's stays as it is.
 
@@ -48,7 +53,7 @@ def socket_inside(namespace: str) -> socket.socket:
     def enter() -> None:
         try:
             netns.setns(namespace, flags=0)
-            made.append(socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC))
+            made.append(socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol))
         except OSError as error:
             failed.append(error)
 

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a plug to the slice: the real agent, a local API server, uevents by the kernel.
+
+Goal: p99 under 100 ms for a device that is plugged in while nothing else happens. The agent waits
+20 ms for what else comes with it; while changes do not end it saves the API server writes, at most
+one each 2 s, which is why rounds are more than 2 s apart.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bench.cluster.conftest import Plane
+from bench.cluster.machine import Machine
+from bench.conftest import Replay, spread
+
+PLUGS = int(os.environ.get("BENCH_PLUGS", "8"))
+PAUSE = 2.1
+GROUP = "from a plug to the slice"
+DEVICES = 16
+
+
+@pytest.fixture(scope="module")
+def busy(plane: Plane) -> Iterator[Machine]:
+    """A machine with an agent that has published 16 devices."""
+    with Machine(plane.namespace, plane.kubeconfig) as machine:
+        machine.grow(DEVICES)
+        machine.start()
+        machine.wait_published()
+        yield machine
+
+
+def plugs(plane: Plane, machine: Machine, rounds: int, together: int) -> dict[str, Any]:
+    """Samples of bench.cluster.plugs on this machine."""
+    words = [machine.root, plane.kubeconfig, rounds, together, PAUSE]
+    command = [sys.executable, "-m", "bench.cluster.plugs", *map(str, words)]
+    done = subprocess.run(machine.beside(command), check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout))
+
+
+def test_one_device(replay: Replay, plane: Plane, busy: Machine) -> None:
+    found = plugs(plane, busy, PLUGS, 1)
+    replay(GROUP, found["seconds"], goal_p99_ms=100, **spread(found["seconds"]))
+
+
+def test_hub_of_eight(replay: Replay, plane: Plane, busy: Machine) -> None:
+    """Eight devices at once, until the last is seen; they should cost few writes."""
+    rounds = max(PLUGS // 8, 2)
+    found = plugs(plane, busy, rounds, 8)
+    writes = round(found["writes"] / rounds, 2)
+    replay(GROUP, found["seconds"], writes_a_round=writes, **spread(found["seconds"]))

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What benchmarks share whose times are taken elsewhere: in a node, or in another process."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+Replay = Callable[..., None]
+
+
+class Clock:
+    """Stands still but for what `advance` adds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+@pytest.fixture
+def replay(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> Replay:
+    """replay(group, seconds, **extra_info): the benchmark took these times."""
+
+    def run(group: str, seconds: list[float], **info: Any) -> None:
+        clock, left = Clock(), iter(seconds)
+        monkeypatch.setattr(benchmark, "_timer", clock)
+        benchmark.group = group
+        benchmark.extra_info.update(info)
+        benchmark.pedantic(lambda: clock.advance(next(left)), rounds=len(seconds))
+
+    return run
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Samples, median, 99th percentile and worst, in ms; p99 of few samples is their worst."""
+    ordered = sorted(seconds)
+    rank = max(0, -(-99 * len(ordered) // 100) - 1)
+    return {
+        "samples": len(ordered),
+        "p50_ms": round(statistics.median(ordered) * 1e3, 1),
+        "p99_ms": round(ordered[rank] * 1e3, 1),
+        "max_ms": round(ordered[-1] * 1e3, 1),
+    }
