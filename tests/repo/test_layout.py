@@ -14,6 +14,15 @@ import usbdra
 
 ROOT = Path(__file__).resolve().parents[2]
 PURE = (
+    "controller/acts.py",
+    "controller/assignment.py",
+    "controller/conditions.py",
+    "controller/names.py",
+    "controller/published.py",
+    "controller/reconcile.py",
+    "controller/templates.py",
+    "controller/uses.py",
+    "controller/world.py",
     "usbip/wire.py",
     "usbip/session.py",
     "vhci/table.py",
@@ -34,6 +43,10 @@ IMPURE = {
     "asyncio", "os", "socket", "time", "random", "grpc", "subprocess", "threading", "pathlib",
     "usbdra._native", "usbdra.kube",
 }  # fmt: skip
+
+
+NAMES = "usbdra.kube.custom"
+"""Names of our kinds: pure, although it lives with the client."""
 
 
 def tracked(*suffixes: str) -> list[Path]:
@@ -69,7 +82,7 @@ def test_version_is_the_same_everywhere() -> None:
 
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_do_no_io(module: str) -> None:
-    names = imported(ROOT / "usbdra" / module)
+    names = {n for n in imported(ROOT / "usbdra" / module) if not n.startswith(NAMES)}
     assert not {n for n in names for bad in IMPURE if n == bad or n.startswith(f"{bad}.")}
 
 

@@ -44,10 +44,16 @@ Factory = Callable[[Office], Part]
 
 def factories(options: ControllerOptions) -> Sequence[tuple[str, Factory]]:
     """Name and factory of every part, in the order of their start."""
-    made: list[tuple[str, Factory]] = []
+    made: list[tuple[str, Factory]] = [("devices", _devices)]
     if options.certificates is not None:
         made.append(("certificates", _certificates))
     return made
+
+
+def _devices(office: Office) -> Part:
+    from usbdra.controller.devices import DevicesPart
+
+    return DevicesPart(office)
 
 
 def _certificates(office: Office) -> Part:

@@ -49,3 +49,17 @@ class Contract:
     def key(self, name: str) -> str:
         """A label, annotation or taint key of ours."""
         return f"{self.group}/{name}"
+
+    @property
+    def device_key(self) -> str:
+        """The label with the device's name on its claim, its template and what comes of it."""
+        return self.key("device")
+
+    @property
+    def hash_key(self) -> str:
+        """The annotation with the hash of the spec that was asked for.
+
+        The stored spec is no measure: the server adds defaults and drops fields whose gate is
+        off, in silence.
+        """
+        return self.key("spec-hash")

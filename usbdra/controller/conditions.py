@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conditions of NodeUSBDevice and USBDevice: their words, and when each is the case. Pure.
+
+The reasons are a contract (docs/objects.md); agents use the same words in status.devices of
+claims and in events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from usbdra.controller.published import Published
+from usbdra.controller.uses import Use
+
+_FAULTS = ("LinkLost", "NoFreeUSBIPPort")
+"""Reasons of agents that are shown as they are."""
+
+
+class NodeState(Enum):
+    """A node, as far as its devices are concerned."""
+
+    READY = "ready"
+    NOT_READY = "not ready"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its time."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+def ready(device: Published | None, last_node: str, node: NodeState) -> Condition:
+    """Ready, NotReady or NotFound."""
+    if node is NodeState.GONE and last_node:
+        return Condition("Ready", False, "NotFound", f"node {last_node} is gone")
+    if device is None:
+        where = f"; it was last plugged into node {last_node}" if last_node else ""
+        return Condition("Ready", False, "NotFound", f"no node has the device{where}")
+    if node is NodeState.NOT_READY:
+        return Condition("Ready", False, "NotReady", f"node {device.node} is not ready")
+    where = f" at {device.attributes['busID']}" if "busID" in device.attributes else ""
+    return Condition("Ready", True, "Ready", f"plugged into node {device.node}{where}")
+
+
+def attached(found: Sequence[Use]) -> Condition:
+    """AttachedToPod, LinkLost, NoFreeUSBIPPort or Available, from what agents reported.
+
+    Of several claims the one that really has the device counts; the exporting node gives it to
+    one alone.
+    """
+    for use in found:
+        if use.ready:
+            return Condition("Attached", True, "AttachedToPod", f"{_who(use)}: {use.message}")
+    for use in found:
+        if use.ready is False:
+            reason = use.reason if use.reason in _FAULTS else "Available"
+            return Condition("Attached", False, reason, f"{_who(use)}: {use.message}")
+    for use in found:
+        message = f"given to {_who(use)}, and not attached yet"
+        return Condition("Attached", False, "Available", message)
+    return Condition("Attached", False, "Available", "nobody uses the device")
+
+
+def merged(
+    stored: Iterable[dict[str, Any]], wanted: Iterable[Condition], now: datetime
+) -> list[dict[str, Any]]:
+    """Wanted conditions in the API's form; the time of one whose status stays is kept."""
+    times = {c["type"]: (c["status"], c["lastTransitionTime"]) for c in stored}
+    found = []
+    for condition in wanted:
+        status = "True" if condition.status else "False"
+        before, since = times.get(condition.type, ("", ""))
+        found.append(
+            {
+                "type": condition.type,
+                "status": status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "lastTransitionTime": since if before == status else timestamp(now),
+            }
+        )
+    return found
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 with whole seconds, as the API writes times."""
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _who(use: Use) -> str:
+    pods = ", ".join(f"{use.namespace}/{pod.name}" for pod in use.consumers)
+    claim = f"claim {use.namespace}/{use.claim}"
+    return f"pod {pods} ({claim})" if pods else claim

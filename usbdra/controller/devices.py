@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part that keeps NodeUSBDevices, USBDevices and their claims true.
+
+Owns the watches, the queue and the carrying out of decisions. Decides nothing: reconcile.py does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from usbdra.controller.acts import Act, Apply, Patch, What
+from usbdra.controller.mirror import Mirror, Trim, trimmed
+from usbdra.controller.parts import Office
+from usbdra.controller.published import read_slice
+from usbdra.controller.queue import WorkQueue
+from usbdra.controller.reconcile import Namespace, decide
+from usbdra.controller.world import World
+from usbdra.kube.types import (
+    CLAIM_TEMPLATE,
+    NAMESPACE,
+    NODE,
+    POD,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+    Kind,
+    Object,
+)
+from usbdra.kube.watch import Key
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "usbdra-controller"
+
+
+class DevicesPart:
+    """See the module; one use."""
+
+    def __init__(self, office: Office) -> None:
+        options = office.options
+        contract = options.contract
+        self._api = office.api
+        self._driver = contract.driver
+        self._world = World(contract, timedelta(seconds=options.absent_grace))
+        self._kinds: dict[What, Kind] = {
+            What.NODE_DEVICE: contract.node_device,
+            What.DEVICE: contract.device,
+            What.CLAIM: RESOURCE_CLAIM,
+            What.TEMPLATE: CLAIM_TEMPLATE,
+            What.POD: POD,
+        }
+        self.queue = WorkQueue(self._reconcile, workers=options.workers)
+        trims: dict[What, Trim] = {
+            What.NODE_DEVICE: lambda item: trimmed(item, "spec", "status"),
+            What.DEVICE: lambda item: trimmed(item, "status"),
+            What.CLAIM: self._claim,
+            What.TEMPLATE: trimmed,
+        }
+        self._mirrors = {
+            what: Mirror(self._api, self._kinds[what], trim, partial(self._object, what))
+            for what, trim in trims.items()
+        }
+        self._sources = [
+            *self._mirrors.values(),
+            Mirror(
+                self._api,
+                RESOURCE_SLICE,
+                self._slice,
+                self._put_slice,
+                fields=f"spec.driver={self._driver}",
+            ),
+            Mirror(self._api, NODE, _node, self._put_node),
+            Mirror(self._api, NAMESPACE, _namespace, self._put_namespace),
+        ]
+
+    async def run(self) -> None:
+        """Follow the cluster; work starts when all of it has been seen once."""
+        async with asyncio.TaskGroup() as group:
+            for source in self._sources:
+                group.create_task(source.run())
+            for source in self._sources:
+                await source.synced.wait()
+            log.info("devices are known", extra={"devices": self._world.count(What.NODE_DEVICE)})
+            group.create_task(self.queue.run())
+
+    async def _reconcile(self, name: str) -> float | None:
+        """Decide about one device and do it; what was written is looked at again."""
+        decision = decide(self._world.observe(name, datetime.now(UTC)))
+        for act in decision.acts:
+            await self._do(act)
+        return decision.again
+
+    async def _do(self, act: Act) -> None:
+        kind = self._kinds[act.what]
+        if isinstance(act, Apply):
+            stored = await self._api.apply(
+                kind,
+                act.body,
+                manager=FIELD_MANAGER,
+                namespace=act.namespace,
+                subresource=act.subresource,
+                force=act.force,
+            )
+            self._mirrors[act.what].absorb(stored)
+        elif isinstance(act, Patch):
+            self._mirrors[act.what].absorb(await self._api.merge(kind, act.name, act.patch))
+            log.info("assignment ended with its namespace", extra={"device": act.name})
+        else:
+            await self._api.delete(kind, act.name, act.namespace, uid=act.uid)
+            log.info("deleted", extra={"kind": kind.kind, "name_": act.name, "ns": act.namespace})
+
+    def _object(self, what: What, key: Key, item: Object | None) -> None:
+        self._look_at(self._world.put(what, key, item))
+
+    def _put_slice(self, key: Key, item: Object | None) -> None:
+        self._look_at(self._world.put_slice(key[1], item["part"] if item else None))
+
+    def _put_node(self, key: Key, item: Object | None) -> None:
+        self._look_at(self._world.put_node(key[1], item["ready"] if item else None))
+
+    def _put_namespace(self, key: Key, item: Object | None) -> None:
+        found = Namespace(item["metadata"]["uid"], item["active"]) if item else None
+        self._look_at(self._world.put_namespace(key[1], found))
+
+    def _look_at(self, names: set[str]) -> None:
+        for name in names:
+            self.queue.add(name)
+
+    def _slice(self, item: Object) -> Object:
+        return {**_identity(item), "part": read_slice(item, self._driver)}
+
+    def _claim(self, item: Object) -> Object:
+        """Claims of other drivers are nobody's business here, and may be many."""
+        devices = ((item.get("status") or {}).get("allocation") or {}).get("devices") or {}
+        ours = any(r.get("driver") == self._driver for r in devices.get("results") or ())
+        return trimmed(item, "status") if ours else trimmed(item)
+
+
+def _identity(item: Object) -> Object:
+    meta = item["metadata"]
+    return {"metadata": {key: meta[key] for key in ("name", "uid", "resourceVersion")}}
+
+
+def _node(item: Object) -> Object:
+    found = (item.get("status") or {}).get("conditions") or ()
+    ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in found)
+    return {**_identity(item), "ready": ready}
+
+
+def _namespace(item: Object) -> Object:
+    active = not item["metadata"].get("deletionTimestamp")
+    return {**_identity(item), "active": active}

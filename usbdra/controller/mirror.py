@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mirrors of the API for the controller: small objects, no step back in time.
+
+Owns the watch of one kind, the trimming of its objects before they are kept, and the place for
+what our own writes returned, so that the next decision does not repeat them. Must not know what
+the objects mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from usbdra.kube import errors
+from usbdra.kube.types import Kind, Object
+from usbdra.kube.watch import Change, Key, Lister, Reflector, key_of
+
+log = logging.getLogger(__name__)
+
+Trim = Callable[[Object], Object]
+OnChange = Callable[[Key, Object | None], None]
+
+_META = (
+    "name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp", "labels",
+    "annotations", "ownerReferences",
+)  # fmt: skip
+
+
+def trimmed(item: Object, *parts: str) -> Object:
+    """The object's identity, and those parts of it: managed fields are half of an object."""
+    meta: Object = item["metadata"]
+    kept: Object = {"metadata": {key: meta[key] for key in _META if key in meta}}
+    return kept | {part: item[part] for part in parts if part in item}
+
+
+class Mirror:
+    """One kind. `on_change` gets every new state, and None for an object that went."""
+
+    def __init__(
+        self,
+        api: Lister,
+        kind: Kind,
+        trim: Trim,
+        on_change: OnChange,
+        *,
+        fields: str = "",
+    ) -> None:
+        self.synced = asyncio.Event()
+        self._kind = kind
+        self._trim = trim
+        self._on_change = on_change
+        self._reflector = Reflector(_Trimmed(api, trim), kind, fields=fields, on_error=self._note)
+        self._seen: dict[Key, tuple[str, int]] = {}
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async for item in self._reflector.run():
+            if isinstance(item, Change):
+                self._take(item)
+            else:
+                self.synced.set()
+
+    def absorb(self, item: Object) -> None:
+        """Take what a write of ours returned for news of its own."""
+        small = self._trim(item)
+        key = key_of(small)
+        if self._fresh(key, small):
+            self._reflector.cache[key] = small
+            self._on_change(key, small)
+
+    def _take(self, change: Change) -> None:
+        if change.new is not None:
+            if self._fresh(change.key, change.new):
+                self._on_change(change.key, change.new)
+            return
+        uid = (change.old or {}).get("metadata", {}).get("uid", "")
+        if self._seen.get(change.key, (uid, 0))[0] == uid:  # else a later one has the name
+            self._seen.pop(change.key, None)
+            self._on_change(change.key, None)
+
+    def _fresh(self, key: Key, item: Object) -> bool:
+        """Newer than what was seen. Versions of one kind are comparable numbers (KEP-5504)."""
+        mark = _mark(item)
+        before = self._seen.get(key)
+        if before is not None and before[0] == mark[0] and before[1] >= mark[1]:
+            return False
+        self._seen[key] = mark
+        return True
+
+    def _note(self, error: errors.ApiError) -> None:
+        log.warning("%s: %s", self._kind.plural, error, extra={"reason": error.reason})
+
+
+class _Trimmed:
+    """A Lister that keeps of each object only what is needed."""
+
+    def __init__(self, api: Lister, trim: Trim) -> None:
+        self._api = api
+        self._trim = trim
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Object:
+        """See KubeClient.list."""
+        found = await self._api.list(kind, namespace, labels=labels, fields=fields)
+        items: list[Any] = found.get("items") or []
+        for number, item in enumerate(items):  # in place: two full lists would be the peak
+            items[number] = self._trim(item)
+        return found
+
+    async def watch(
+        self,
+        kind: Kind,
+        resource_version: str,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """See KubeClient.watch."""
+        events = self._api.watch(kind, resource_version, namespace, labels=labels, fields=fields)
+        async for event, item in events:
+            yield event, item if event == "BOOKMARK" else self._trim(item)
+
+
+def _mark(item: Object) -> tuple[str, int]:
+    meta = item["metadata"]
+    version = str(meta.get("resourceVersion", ""))
+    return meta.get("uid", ""), int(version) if version.isdigit() else 0
