@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -17,10 +17,11 @@ from typing import Protocol
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.discovery.tree import read_device
 from usbdra.errors import DeviceBusy, HostInUse, IdentityChanged, NotFound, Refused
+from usbdra.importer import drivers
 from usbdra.importer.attach import Attacher as PortAttacher
 from usbdra.importer.children import nodes_of
-from usbdra.importer.drivers import unbind_interfaces
-from usbdra.plugin.contracts import IntentHook, Order
+from usbdra.plugin.contracts import DriversHook, IntentHook, Order
+from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import (
     ClaimRef,
     DeviceNode,
@@ -80,6 +81,7 @@ class NodeDevices:
         leases: Leases,
         root: Path = Path("/"),
         detach_timeout: float = 10.0,
+        host_drivers: drivers.DriverFiles = drivers.KERNEL,
     ) -> None:
         self._connect = connect
         self._attacher = attacher
@@ -89,6 +91,7 @@ class NodeDevices:
         self._leases = leases
         self._root = root
         self._detach_timeout = detach_timeout
+        self._host_drivers = host_drivers
         self._local: dict[DeviceName, ClaimRef] = {}
 
     def holder(self, name: DeviceName) -> ClaimRef | None:
@@ -114,9 +117,14 @@ class NodeDevices:
             before=before,
         )
         held = self._held(attachment)
-        return held if order.host_drivers else self._without_drivers(held)
+        if order.host_drivers:
+            return held
+        device = self._at(held.busid)
+        if device is not None:  # what is off here goes with the link
+            await self._keep_off(drivers.interface_drivers(device))
+        return replace(held, children=())
 
-    async def take_local(self, order: Order) -> Held:
+    async def take_local(self, order: Order, drivers_off: DriversHook) -> Held:
         """Hold a device plugged into this node, so that nobody exports it meanwhile."""
         offer = self._offer(order.name)
         holder = self._local.get(order.name)
@@ -130,7 +138,13 @@ class NodeDevices:
         _same_or_raise(order, _identity(offer.device))
         held = self._held_locally(offer.device)
         self._local[order.name] = order.claim
-        return held if order.host_drivers else self._without_drivers(held)
+        if order.host_drivers:
+            return held
+        now = self._at(offer.device.busid) or offer.device
+        bound = drivers.interface_drivers(now)
+        await drivers_off(bound)
+        await self._keep_off(bound)
+        return replace(held, children=())
 
     async def observe(self, order: Order) -> Held | None:
         """Where the device is now on this node; None when it is elsewhere."""
@@ -158,6 +172,7 @@ class NodeDevices:
     async def release(self, claim: ClaimRef, device: DeviceRecord) -> None:
         """Give back what the record proves to be ours; nothing there is success."""
         if device.route is Route.DIRECT:
+            await self._drivers_back(device)
             holder = self._local.get(device.name)
             if holder is not None and holder.uid == claim.uid:
                 del self._local[device.name]
@@ -221,12 +236,16 @@ class NodeDevices:
             link=attachment.link,
         )
 
-    def _without_drivers(self, held: Held) -> Held:
-        """The same device with this host's interface drivers off it (`driver: none`)."""
-        device = self._at(held.busid)
-        if device is not None:
-            unbind_interfaces(self._root, device)
-        return replace(held, children=())
+    async def _keep_off(self, bound: Mapping[str, str]) -> None:
+        await in_thread(drivers.keep_off, self._root, bound, self._host_drivers)
+
+    async def _drivers_back(self, record: DeviceRecord) -> None:
+        """Give the host what was kept off it, if the same device is still there."""
+        busid = drivers.busid_of(record.drivers_off)
+        device = self._at(busid) if busid is not None else None
+        proof = record.held.identity if record.held else record.identity
+        if device is not None and (proof is None or _identity(device).same(proof)):
+            await in_thread(drivers.give_back, self._root, record.drivers_off, self._host_drivers)
 
     def _held_locally(self, device: UsbDevice) -> Held:
         if device.major is None or device.minor is None:

@@ -9,14 +9,14 @@ knows everything that may exist.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
 from usbdra.errors import IdentityChanged, LinkError, StateError
 from usbdra.plugin import layout
-from usbdra.plugin.contracts import Attacher, IntentHook, Order
+from usbdra.plugin.contracts import Attacher, DriversHook, IntentHook, Order
 from usbdra.plugin.records import Records
 from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import (
@@ -121,7 +121,7 @@ class Acts:
                 continue
             self._doing[record.ref.uid] = f"giving back what is left of {device.name}"
             await self._attacher.release(record.ref, device)
-            record = record.with_device(replace(device, held=None, intent=None))
+            record = record.with_device(_nothing(device))
         return record
 
     async def lost(self, record: ClaimRecord) -> tuple[tuple[str, int], ...]:
@@ -161,7 +161,7 @@ class Acts:
             except Exception as error:
                 failures.append(error)
             else:
-                record = record.with_device(replace(device, held=None, intent=None))
+                record = record.with_device(_nothing(device))
             self._on_step(Step.RELEASED, uid)
         if failures:
             await self._records.put(replace(record, error=str(failures[0])))
@@ -173,13 +173,20 @@ class Acts:
         uid = record.ref.uid
         current = record
 
-        async def intent(about: Intent) -> None:
-            nonlocal current
-            current = current.with_device(replace(device, intent=about))
+        async def record_first(about: DeviceRecord) -> None:
+            nonlocal current, device
+            device = about
+            current = current.with_device(about)
             await self._records.put(current)
             self._on_step(Step.INTENDED, uid)
 
-        held = await self._hold(_order(record.ref, device), device.route, intent)
+        async def intent(about: Intent) -> None:
+            await record_first(replace(device, intent=about))
+
+        async def drivers(off: Mapping[str, str]) -> None:
+            await record_first(replace(device, drivers_off={**device.drivers_off, **off}))
+
+        held = await self._hold(_order(record.ref, device), device.route, intent, drivers)
         self._on_step(Step.TAKEN, uid)
         current = current.with_device(replace(device, held=held, intent=None))
         await self._records.put(current)
@@ -188,16 +195,23 @@ class Acts:
             _check_identity(device, held)
         return current
 
-    async def _hold(self, order: Order, route: Route, intent: IntentHook) -> Held | None:
+    async def _hold(
+        self, order: Order, route: Route, intent: IntentHook, drivers: DriversHook
+    ) -> Held | None:
         uid = order.claim.uid
         if route is Route.VHCI:
             self._doing[uid] = f"attaching {order.name} of node {order.node}"
             return await self._attacher.attach_remote(order, intent)
         if route is Route.DIRECT:
             self._doing[uid] = f"taking {order.name}"
-            return await self._attacher.take_local(order)
+            return await self._attacher.take_local(order, drivers)
         self._doing[uid] = f"looking for {order.name}"
         return await self._attacher.observe(order)
+
+
+def _nothing(device: DeviceRecord) -> DeviceRecord:
+    """The device of a claim that has nothing of it."""
+    return replace(device, held=None, intent=None, drivers_off={})
 
 
 def _order(ref: ClaimRef, device: DeviceRecord) -> Order:

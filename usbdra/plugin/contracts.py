@@ -71,6 +71,9 @@ class Order:
 IntentHook: TypeAlias = Callable[[Intent], Awaitable[None]]
 """Awaited with port and devid right before each attach write; the write waits for it."""
 
+DriversHook: TypeAlias = Callable[[Mapping[str, str]], Awaitable[None]]
+"""Awaited with the interfaces and their drivers right before these are taken off."""
+
 
 class DeviceView(Protocol):
     """What is published, and where devices are."""
@@ -88,7 +91,7 @@ class Attacher(Protocol):
     async def attach_remote(self, order: Order, intent: IntentHook) -> Held:
         """Bring a device of another node to a port here; returns when it is usable."""
 
-    async def take_local(self, order: Order) -> Held:
+    async def take_local(self, order: Order, drivers: DriversHook) -> Held:
         """Hold a device plugged into this node, so that nobody exports it meanwhile."""
 
     async def observe(self, order: Order) -> Held | None:
@@ -98,7 +101,8 @@ class Attacher(Protocol):
         """Whether `device.held` is still true: same port, same numbers, same identity."""
 
     async def release(self, claim: ClaimRef, device: DeviceRecord) -> None:
-        """Give back what the record proves to be ours: `held`, or a port taken as `intent` says.
+        """Give back what the record proves to be ours: `held`, a port taken as `intent` says,
+        drivers kept off.
 
         Idempotent: nothing there is success. What is not provably ours is left alone.
         """

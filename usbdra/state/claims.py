@@ -141,6 +141,9 @@ class DeviceRecord:
     config: Mapping[str, Any] = field(default_factory=dict)
     intent: Intent | None = None
     held: Held | None = None
+    drivers_off: Mapping[str, str] = field(default_factory=dict)
+    """Interfaces of a device of this node (`1-3:1.0`) whose host drivers the claim keeps off, and
+    which: written before the first is unbound, so that all get theirs back."""
 
     @property
     def base_request(self) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -315,3 +316,38 @@ async def test_a_call_that_comes_before_recovery_is_not_undone_by_it(world: Worl
     record, _ = await asyncio.gather(second.preparer.prepare(ref), second.recover())
     assert await second.preparer.prepare(ref) == record
     assert [held for _, held in world.kernel.ports.values()] == [record.devices[0].held]
+
+
+def without_drivers() -> dict[str, Any]:
+    body = local_claim()
+    body["status"]["allocation"]["devices"]["config"] = [opaque(driver="none")]
+    return body
+
+
+async def test_r67_drivers_kept_off_a_local_device_are_on_record_and_come_back(
+    world: World,
+) -> None:
+    (ref,) = world.add(without_drivers())
+    agent = world.agent()
+    record = await agent.preparer.prepare(ref)
+    assert record.devices[0].drivers_off == {"1-1:1.0": "usbhid"}
+    again = world.agent()
+    await again.recover()
+    await again.preparer.unprepare(ref)
+    assert again.attacher.calls == ["release mouse", "1-1:1.0 back to usbhid"]
+    assert world.left() == []
+
+
+@pytest.mark.parametrize("step", [Step.INTENDED, Step.TAKEN])
+async def test_drivers_come_back_when_the_agent_was_killed_taking_them(
+    world: World, step: Step
+) -> None:
+    (ref,) = world.add(without_drivers())
+    first = world.agent()
+    first.kill_at = step
+    with pytest.raises(Killed):
+        await first.preparer.prepare(ref)
+    second = world.agent()
+    await second.recover()
+    assert second.attacher.calls == ["release mouse", "1-1:1.0 back to usbhid"]
+    assert world.left() == []

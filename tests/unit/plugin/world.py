@@ -16,7 +16,7 @@ from typing import Any
 from usbdra.errors import NoFreePort
 from usbdra.plugin.acts import Step
 from usbdra.plugin.config import Target
-from usbdra.plugin.contracts import Fact, IntentHook, Order, UsbFact
+from usbdra.plugin.contracts import DriversHook, Fact, IntentHook, Order, UsbFact
 from usbdra.plugin.files import ClaimFiles
 from usbdra.plugin.health import HealthBoard
 from usbdra.plugin.layout import NodeLink
@@ -126,8 +126,10 @@ class FakeAttacher:
             await intent(Intent(port, devid))
             return self.kernel.attach(order.name, port, devid)
 
-    async def take_local(self, order: Order) -> Held:
+    async def take_local(self, order: Order, drivers: DriversHook) -> Held:
         self.calls.append(f"take {order.name}")
+        if not order.host_drivers:
+            await drivers({"1-1:1.0": "usbhid"})
         if order.name in self.failures:
             raise self.failures[order.name]
         self.local[order.name] = order.claim.uid
@@ -156,6 +158,7 @@ class FakeAttacher:
             raise self.release_failures[device.name]
         if device.route is Route.DIRECT:
             self.local.pop(device.name, None)
+            self.calls += [f"{i} back to {d}" for i, d in device.drivers_off.items()]
         proofs = [(h.port, h.devid) for h in [device.held] if h]
         proofs += [(i.port, i.devid) for i in [device.intent] if i]
         for port, devid in proofs:
