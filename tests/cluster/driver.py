@@ -7,9 +7,10 @@ image and the chart's renderer come from.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,15 @@ def ready(bed: ClusterBed, timeout: float = 180) -> None:
         "-n", NAMESPACE, "rollout", "status", "daemonset/usbdra-agent",
         f"--timeout={timeout:.0f}s", timeout=timeout + 10,
     )  # fmt: skip
+
+
+@contextlib.contextmanager
+def configured(bed: ClusterBed, values: Mapping[str, str]) -> Iterator[None]:
+    """The driver with other values than the chart's own, which it has again afterwards."""
+    bed.api.apply(render(values), namespace=NAMESPACE)
+    ready(bed)
+    try:
+        yield
+    finally:
+        bed.api.apply(render(), namespace=NAMESPACE)
+        ready(bed)

@@ -45,6 +45,10 @@ class Space:
         command = ("sh", "-c", script)
         return self.api.execute(pod, *command, namespace=self.name, timeout=timeout).strip()
 
+    def phase(self, pod: str) -> str:
+        """The pod's phase now."""
+        return str(self.api.core.read_namespaced_pod(pod, self.name).status.phase)
+
     def pending(self, pod: str) -> str:
         """Wait until the scheduler has found no place for the pod; what it says."""
 
