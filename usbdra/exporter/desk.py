@@ -89,6 +89,7 @@ class Desk:
         self._bucket = Bucket(self._limits.per_second, self._limits.burst)
         self._sessions: OrderedDict[str, Granted] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._endings: set[asyncio.Task[None]] = set()
         self._listener: socket.socket | None = None
         self._acceptor: asyncio.Task[None] | None = None
 
@@ -103,6 +104,7 @@ class Desk:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._endings, return_exceptions=True)
         if self._listener is not None:
             self._listener.close()
             self._path.unlink(missing_ok=True)
@@ -152,10 +154,12 @@ class Desk:
         except LinkError as exc:
             _log.warning("exporter: %s", str(exc), extra={"reason": exc.reason})
         finally:
-            if visit.granted is not None:
-                # Shielded: a stop of the agent must not leave the device taken.
-                await asyncio.shield(self._broker.abandon(visit.granted))
             visit.close()
+            if visit.granted is not None:
+                # A task of its own: a stop of the agent must not leave the device taken.
+                ending = asyncio.create_task(self._broker.abandon(visit.granted))
+                self._endings.add(ending)
+                ending.add_done_callback(self._endings.discard)
 
     async def _answer(self, sock: socket.socket, packet: Packet, visit: _Visit) -> None:
         try:

@@ -28,7 +28,7 @@ def link() -> Iterator[TcpPair]:
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+def lines(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level(logging.INFO, "usbdra.audit")
 
     def facts() -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
             if one.name == "usbdra.audit"
         ]
 
-    yield facts
+    return facts
 
 
 ASKED = {
