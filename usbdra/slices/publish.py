@@ -125,13 +125,6 @@ class SlicePublisher:
             group.create_task(self._mirror())
             group.create_task(self._write())
 
-    async def withdraw(self) -> None:
-        """Delete every slice of ours: the driver is being uninstalled."""
-        listed = await self._api.list(RESOURCE_SLICE, labels=self._owner.selector)
-        for item in listed.get("items") or []:
-            meta = item["metadata"]
-            await self._api.delete(RESOURCE_SLICE, meta["name"], uid=meta.get("uid", ""))
-
     async def _mirror(self) -> None:
         async for change in self._reflector.run():
             if isinstance(change, Synced):

@@ -211,16 +211,6 @@ async def test_foreign_slice_of_our_name_is_left_alone() -> None:
         assert published(api) == {"usb-node-a-000": ["z"]}
 
 
-async def test_withdraw_deletes_ours_and_only_ours() -> None:
-    api, offers = FakeKube(), Offers("a", "b", "c")
-    other = Owner("node-b", "uid-b", OWNER.driver).own(manifests("z", pool="usb-node-b")[0])
-    api.put(RESOURCE_SLICE, other)
-    async with publishing(api, offers) as publisher:
-        await publisher.published()
-    await publisher.withdraw()
-    assert published(api) == {"usb-node-b-000": ["z"]}
-
-
 def test_plan_writes_before_it_deletes() -> None:
     stored = [OWNER.own(m) for m in manifests("a", "b", "c")]
     steps = plan([OWNER.own(m) for m in manifests("a")], stored)
