@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent of a node with 128 devices: its start, its memory, and what it does when idle.
+
+Goals: registered with the kubelet within 3 s of its start, under 80 MiB resident, and nothing
+that wakes up to look whether something has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.cluster.conftest import Plane
+from bench.cluster.machine import Machine, resident_mib
+from bench.cluster.syscalls import trace
+from bench.conftest import Replay, spread
+from tests.fakes.kubelet import FakeKubelet
+
+DEVICES = 128
+STARTS = int(os.environ.get("BENCH_STARTS", "2"))
+IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "10"))
+SETTLE_SECONDS = 4.0
+"""After the start: longer than the pauses of the agent's notices."""
+
+
+@asynccontextmanager
+async def registered(machine: Machine) -> AsyncIterator[float]:
+    """An agent that the kubelet has taken in; seconds from its start to that."""
+    async with FakeKubelet(machine.registry) as kubelet:
+        started = time.perf_counter()
+        machine.start()
+        while not await kubelet.scan():
+            await asyncio.sleep(0.01)
+        yield time.perf_counter() - started
+        machine.stop()
+
+
+@pytest.fixture(scope="module")
+def full(plane: Plane) -> Machine:
+    with Machine(plane.namespace, plane.kubeconfig) as machine:
+        machine.grow(DEVICES)
+        yield machine
+
+
+def test_start(replay: Replay, full: Machine) -> None:
+    """From exec to the kubelet's answer, with the caches of the disk warm."""
+
+    async def once() -> float:
+        async with registered(full) as seconds:
+            return seconds
+
+    seconds = [asyncio.run(once()) for _ in range(STARTS + 1)][1:]
+    replay("agent of 128 devices", seconds, goal_max_ms=3000, **spread(seconds))
+
+
+def test_idle(replay: Replay, full: Machine, tmp_path: Path) -> None:
+    """Memory after the start and after the wait, and all system calls of the wait."""
+
+    async def look() -> dict[str, float]:
+        async with registered(full):
+            await asyncio.to_thread(full.wait_published)
+            await asyncio.sleep(SETTLE_SECONDS)
+            calls = await asyncio.to_thread(trace, full.pid, IDLE_SECONDS, tmp_path / "strace")
+            found = resident_mib(full.pid)
+        found["calls_a_minute"] = round(calls.total() * 60 / IDLE_SECONDS, 1)
+        for (thread, name), number in calls.most_common():
+            found[f"{thread}.{name}"] = round(number * 60 / IDLE_SECONDS, 1)
+        return found
+
+    found = asyncio.run(look())
+    replay("agent of 128 devices", [IDLE_SECONDS], goal_resident_mib=80, **found)
