@@ -94,6 +94,11 @@ class Inventory:
         self._snapshot: Snapshot | None = None
 
     @property
+    def root(self) -> str:
+        """What stands before `/sys` and `/proc`; empty on the machine itself."""
+        return self._root
+
+    @property
     def snapshot(self) -> Snapshot:
         """The devices now. The same object as long as nothing changes."""
         if self._snapshot is None:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from usbdra.discovery.hostwatch import HostWatch
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.discovery.uevent import Subscription, UeventHub
@@ -65,7 +66,7 @@ class LiveInventory:
 
     @property
     def inventory(self) -> Inventory:
-        """For its owner's `hold`, `ambiguous` and `refresh_holders`; call `changed` after."""
+        """For its owner's `hold` and `ambiguous`; call `changed` after."""
         return self._inventory
 
     @property
@@ -86,6 +87,7 @@ class LiveInventory:
 
     async def run(self) -> None:
         """Follow events until cancelled, or until the hub is closed."""
+        host = HostWatch(self._inventory.root, self._host_changed)
         try:
             async with self._hub.subscribe() as events:
                 # Subscribed first: what happens during the look is in the queue after it.
@@ -94,6 +96,7 @@ class LiveInventory:
                 await self._self_test(events)
                 await self._follow(events)
         finally:
+            host.close()
             if self._retry is not None:
                 self._retry.cancel()
             self._notifier.close()
@@ -134,6 +137,10 @@ class LiveInventory:
                 "looking at all devices every %g s",
                 self._timing.rescan_every,
             )
+
+    def _host_changed(self) -> None:
+        self._inventory.refresh_holders()
+        self.changed()
 
     def _last_try(self) -> None:
         self._retry = None

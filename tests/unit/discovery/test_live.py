@@ -11,9 +11,11 @@ import pytest
 
 from tests.fakes.sysfs import FakeDevice, SysTree
 from tests.fakes.uevents import FakeUevents
+from usbdra.discovery import live
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import Change, LiveInventory, Timing
 from usbdra.discovery.uevent import UeventHub
+from usbdra.types import DeviceName
 
 QUICK = Timing(
     quiet=0.001,
@@ -188,13 +190,43 @@ async def test_self_test_without_the_right_to_write(tree: SysTree, hs: FakeDevic
         assert not node.live.events_missing
 
 
-async def test_changes_made_by_the_owner_are_told(tree: SysTree, hs: FakeDevice) -> None:
+async def test_r13_a_disk_mounted_later_is_offered_no_more(
+    tree: SysTree, hs: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount makes no uevent."""
+    watches: list[FakeWatch] = []
+
+    class FakeWatch:
+        def __init__(self, root: str, changed: Callable[[], None]) -> None:
+            assert root == str(tree.root)
+            self.changed = changed
+            self.closed = False
+            watches.append(self)
+
+        def close(self) -> None:
+            self.closed = True
+
+    monkeypatch.setattr(live, "HostWatch", FakeWatch)
     disk = hs.plug(1)
     disk.child("block", "sda", ("sda1",))
     async with following(tree) as node:
         changes = node.live.watch()
         await soon(anext(changes))
         tree.mount("/", "8:1", "/dev/sda1")
-        node.live.inventory.refresh_holders()
-        node.live.changed()
+        watches[0].changed()
         assert not (await soon(anext(changes))).new.offers[0].usable
+    assert [watch.closed for watch in watches] == [True]
+
+
+async def test_changes_made_by_the_owner_are_told(tree: SysTree, hs: FakeDevice) -> None:
+    disk = hs.plug(1, serial=b"A1")
+    async with following(tree) as node:
+        changes = node.live.watch()
+        await soon(anext(changes))
+        node.live.inventory.hold({f"/sys{disk.devpath}": DeviceName("usb-1a6e-089a-x")})
+        node.live.changed()
+        (offer,) = (await soon(anext(changes))).new.offers
+        assert (offer.usable, offer.reason) == (
+            False,
+            "identity changed: this port is in use as usb-1a6e-089a-x",
+        )
