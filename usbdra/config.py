@@ -126,6 +126,8 @@ class Settings:
     """Names of nodes that may use our devices; empty: every node our CA has signed."""
     allowed_cidrs: tuple[str, ...] = _setting((), _networks, "allowedCIDRs")
     """Networks from which anyone may connect at all; empty: all."""
+    encryption: str = _setting("Required", _choice("Required", "Allowed", "Off"))
+    """Of authenticated links: nothing else, where both kernels can, or never."""
     pki_dir: Path = _setting(Path("/etc/usbdra/pki"), _path)
     run_dir: Path = _setting(Path("/run/usbdra"), _path)
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"))

@@ -52,6 +52,7 @@ def test_every_setting_has_its_keys() -> None:
         "plainPort": "plain_port",
         "allowedNodes": "allowed_nodes",
         "allowedCIDRs": "allowed_cidrs",
+        "encryption": "encryption",
         "pkiDir": "pki_dir",
         "runDir": "run_dir",
         "logLevel": "log_level",

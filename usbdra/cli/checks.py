@@ -68,13 +68,14 @@ def run(settings: Settings, *, rooted: bool) -> Iterator[Finding]:
     """
     root = settings.root
     checks: list[Callable[[], Iterator[Finding]]] = [
-        lambda: modules(root),
+        lambda: modules(root, settings.encryption),
         lambda: diag_modules(root),
         lambda: import_layout(settings),
         lambda: export_table(root),
     ]
     if not rooted:
-        checks += [permissions, kernel_tls, clock, lambda: certificates(settings)]
+        checks += [permissions, lambda: kernel_tls(settings.encryption), clock]
+        checks.append(lambda: certificates(settings))
     for check in checks:
         try:
             yield from check()
@@ -82,7 +83,7 @@ def run(settings: Settings, *, rooted: bool) -> Iterator[Finding]:
             yield Finding("doctor", Level.FAIL, str(error))
 
 
-def modules(root: Path) -> Iterator[Finding]:
+def modules(root: Path, encryption: str = "Required") -> Iterator[Finding]:
     """Each module: loaded, built in, loadable, forbidden or missing."""
     for name, job in MODULES.items():
         module = kmod.look(root, name)
@@ -92,7 +93,9 @@ def modules(root: Path) -> Iterator[Finding]:
         else:
             seen = f"{module.state.value}; without it no {job}"
             detail = f" ({module.detail})" if module.detail else ""
-            yield Finding(check, Level.FAIL, seen + detail, module.remedy)
+            spared = name == "tls" and encryption != "Required"
+            level = Level.WARN if spared else Level.FAIL
+            yield Finding(check, level, seen + detail, module.remedy)
 
 
 def diag_modules(root: Path) -> Iterator[Finding]:
@@ -158,7 +161,23 @@ def permissions() -> Iterator[Finding]:
         yield Finding("permissions", Level.OK, "root")
 
 
-def kernel_tls() -> Iterator[Finding]:
+def kernel_tls(encryption: str = "Required") -> Iterator[Finding]:
+    """Whether links can be encrypted as `encryption` wants it, and what happens if not."""
+    if encryption == "Off":
+        yield Finding("kernel TLS", Level.WARN, "links are in clear: encryption is Off")
+        return
+    for found in _tls_over_loopback():
+        if found.level is Level.OK:
+            yield found
+        elif encryption == "Allowed":
+            seen = f"{found.seen}; links of this node are in clear (encryption: Allowed)"
+            yield Finding(found.check, Level.WARN, seen, found.remedy)
+        else:
+            seen = f"{found.seen}; no link is made (encryption: Required)"
+            yield Finding(found.check, Level.FAIL, seen, found.remedy)
+
+
+def _tls_over_loopback() -> Iterator[Finding]:
     """Sends a message through the kernel's TLS over loopback: the only answer that counts."""
     from usbdra._native import ktls
 

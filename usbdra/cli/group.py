@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "slices": ("slices", "Print the ResourceSlices this node would publish."),
     "agent": ("agent", "Be the agent of a Kubernetes node (started by the DaemonSet)."),
     "controller": ("controller", "Be the cluster's controller (started by the Deployment)."),
+    "exporter": ("exporter", "Face the network for the agent, without privilege."),
     "withdraw": ("withdraw", "Take the driver's slices out of a cluster, before uninstalling it."),
     "pki": ("pki", "Make and show certificates for nodes without a cluster."),
     "version": ("version", "Print version, Python and kernel."),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from usbdra.discovery.policy import Policy
     from usbdra.discovery.snapshot import Snapshot
     from usbdra.discovery.uevent import UeventHub
+    from usbdra.transport.ktls import Encryption
     from usbdra.transport.tls import Identity
     from usbdra.vhci.driver import VhciDriver
 
@@ -63,6 +64,13 @@ def identity(settings: Settings) -> Identity:
             "the CA makes one, --plain does without"
         )
     return Identity(files)
+
+
+def encryption(settings: Settings) -> Encryption:
+    """What this end agrees to on authenticated links."""
+    from usbdra.transport.ktls import Encryption
+
+    return Encryption(settings.encryption)
 
 
 @contextmanager

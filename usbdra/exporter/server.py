@@ -164,6 +164,13 @@ class ExporterServer:
         """Connections still talking to us; links of devices in use are the kernel's."""
         return len(self._open.guests)
 
+    @property
+    def encryption_off(self) -> bool:
+        """Whether no link of ours is encrypted, by setting or for want of kernel TLS."""
+        if self._identity is None or self._kernel is None:
+            return True
+        return ktls.ENCRYPTED not in ktls.protocols(self._encryption, self._kernel)
+
     async def start(self) -> None:
         """Listen. Raises EncryptionUnavailable where it is required and the kernel has none,
         ConfigError for an address that cannot be used; then nothing listens."""

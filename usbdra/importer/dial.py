@@ -24,7 +24,7 @@ from usbdra.usbip.extension import ClaimRef, GrantReply, GrantRequest, clean_tex
 from usbdra.usbip.session import Answer, Reading
 
 Progress = Callable[[str, float], None]
-"""Called when a phase (connect, tls, authorise) is over, with the seconds it took."""
+"""Called when a phase (connect, tls or clear, authorise) is over, with the seconds it took."""
 
 _T = TypeVar("_T")
 
@@ -70,7 +70,7 @@ async def dial(
                 protocols=protocols,
             )
             peer = secured.certificate
-            phases.done("tls")
+            phases.done("tls" if secured.encrypted else "clear")
     except BaseException:
         sock.close()
         raise
@@ -122,7 +122,8 @@ class Link:
 
     @property
     def timings(self) -> tuple[tuple[str, float], ...]:
-        """(phase, seconds) so far: connect, tls, authorise and the exporter's own share."""
+        """(phase, seconds) so far: connect, tls (`clear` on a link in clear), authorise and the
+        exporter's own share."""
         return tuple(self._phases.timings)
 
     async def inventory(self) -> Sequence[RemoteDevice]:

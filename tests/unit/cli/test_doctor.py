@@ -154,8 +154,24 @@ def test_kernel_without_tls_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ktls, "attach_ulp", refuse)
     (found,) = checks.kernel_tls()
     assert found.level is Level.FAIL
-    assert found.seen == "the kernel refuses TLS on a connection: No such file or directory"
+    refuses = "the kernel refuses TLS on a connection: No such file or directory"
+    assert found.seen == f"{refuses}; no link is made (encryption: Required)"
     assert found.remedy == "run: modprobe tls"
+    (found,) = checks.kernel_tls("Allowed")
+    assert found.level is Level.WARN
+    assert found.seen == f"{refuses}; links of this node are in clear (encryption: Allowed)"
+    (found,) = checks.kernel_tls("Off")
+    assert (found.level, found.seen) == (Level.WARN, "links are in clear: encryption is Off")
+
+
+def test_a_missing_tls_module_fails_only_where_it_is_required(tree: SysTree) -> None:
+    levels = {
+        encryption: {one.check: one.level for one in checks.modules(tree.root, encryption)}
+        for encryption in ("Required", "Allowed")
+    }
+    assert levels["Required"]["module tls"] is Level.FAIL
+    assert levels["Allowed"]["module tls"] is Level.WARN
+    assert levels["Allowed"]["module vhci_hcd"] is Level.FAIL
 
 
 def test_tls_probe_gives_both_ends_the_same_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +215,7 @@ def test_certificates(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch, tree: SysTree) -> None:
-    def broken(root: Path) -> None:
+    def broken(root: Path, encryption: str) -> None:
         raise OSError(5, "read: Input/output error")
 
     monkeypatch.setattr(checks, "modules", broken)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _PHASES = {
     "connect": "connected",
     "tls": "encrypted and authenticated",
+    "clear": "authenticated, NOT encrypted",
     "authorise": "device granted",
     "attach": "given to the kernel",
     "enumerate": "device enumerated",
@@ -83,6 +84,7 @@ async def _attach(
             port or (settings.plain_port if plain else settings.port),
             identity=None if plain else parts.identity(settings),
             plain=plain,
+            encryption=parts.encryption(settings),
             progress=progress,
         )
         async with link:

@@ -29,6 +29,7 @@ async def devices_of(
         port or (settings.plain_port if plain else settings.port),
         identity=None if plain else parts.identity(settings),
         plain=plain,
+        encryption=parts.encryption(settings),
     )
     async with link:
         return await (link.devlist() if plain else link.inventory())

@@ -90,10 +90,11 @@ async def _serve(
             try:
                 async with server:
                     for address, number in server.addresses:
+                        clear = plain or server.encryption_off
                         invocation.line(
                             f"serving {len(live.snapshot.offers)} devices on {address} port "
-                            f"{number}{', NOT encrypted' if plain else ''}",
-                            {"address": address, "port": number, "encrypted": not plain},
+                            f"{number}{', NOT encrypted' if clear else ''}",
+                            {"address": address, "port": number, "encrypted": not clear},
                         )
                     links = LinkWatch(partial(NetlinkEnds, number))
                     links.listen(broker.link_ended)
@@ -137,5 +138,6 @@ def _server(
         Listen(settings.listen, settings.plain_port if plain else settings.port),
         identity=None if plain else parts.identity(settings),
         plain=plain,
+        encryption=parts.encryption(settings),
         policy=policy,
     )
