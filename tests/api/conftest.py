@@ -16,7 +16,7 @@ import pytest_asyncio
 from kubernetes import client
 
 from tests.api.accounts import Accounts
-from tests.cluster.alone import Alone, control_plane_alone
+from tests.cluster.alone import Alone, add_node, control_plane_alone
 from tests.cluster.api import ClusterApi
 
 HERE = Path(__file__).parent
@@ -72,13 +72,8 @@ def make_node(api: ClusterApi) -> Iterator[MakeNode]:
 
     def make(name: str = "", labels: dict[str, str] | None = None) -> str:
         name = name or f"node-{secrets.token_hex(4)}"
-        everywhere = {"kubernetes.io/hostname": name, **(labels or {})}
-        api.core.create_node({"metadata": {"name": name, "labels": everywhere}})
+        add_node(api, name, labels or {})
         made.append(name)
-        room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-        ready = {"type": "Ready", "status": "True", "reason": "Fake", "message": "no machine"}
-        status = {"capacity": room, "allocatable": room, "conditions": [ready]}
-        api.core.patch_node_status(name, {"status": status})
         return name
 
     yield make

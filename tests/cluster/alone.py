@@ -50,3 +50,16 @@ def control_plane_alone(feature_gates: Mapping[str, bool] | None = None) -> Iter
     finally:
         os.close(lock)
         remove(folder)
+
+
+def add_node(api: ClusterApi, name: str, labels: Mapping[str, str]) -> None:
+    """Make a Node without a machine.
+
+    It says it is ready, so that the scheduler places pods there; no kubelet starts them.
+    """
+    everywhere = {"kubernetes.io/hostname": name, **labels}
+    api.core.create_node({"metadata": {"name": name, "labels": everywhere}})
+    room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "Fake", "message": "no machine"}
+    status = {"capacity": room, "allocatable": room, "conditions": [ready]}
+    api.core.patch_node_status(name, {"status": status})

@@ -15,7 +15,7 @@ from usbdra.discovery.snapshot import Snapshot
 from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import DirectFact, Fact, UsbFact, VhciFact
-from usbdra.slices.build import DIRECT, direct_name
+from usbdra.slices.build import parse_link
 from usbdra.slices.publish import Owner
 from usbdra.state.claims import Identity
 from usbdra.types import DeviceName, Hub, NodeName, Offer, Speed
@@ -52,7 +52,7 @@ class PublishedDevices:
             return None
         prefix, node = split
         if prefix == "usblink":
-            return self._link(device, node, await self._entry(node, pool, device))
+            return _link(node, device)
         if node == self._node:
             return self._own(DeviceName(device))
         return _remote(device, node, self._driver, await self._entry(node, pool, device))
@@ -72,18 +72,6 @@ class PublishedDevices:
         offer = next((o for o in self._snapshot().offers if o.name == name), None)
         return own_fact(offer, self._node) if offer else None
 
-    def _link(self, device: str, node: NodeName, entry: Mapping[str, Any] | None) -> Fact | None:
-        """A way to devices. `direct` serves any device here, `direct-...` its own."""
-        values = _values(entry or {}, self._driver)
-        if values.get("kind") == "vhci":
-            return VhciFact(node, Hub(values["speedClass"]))
-        if values.get("kind") != "direct":
-            return None
-        if device == DIRECT:
-            return DirectFact(node)
-        names = (offer.name for offer in self._snapshot().offers)
-        return next((DirectFact(node, n) for n in names if direct_name(n) == device), None)
-
     async def _entry(self, node: NodeName, pool: str, device: str) -> Mapping[str, Any] | None:
         labels = Owner(node, "", self._driver).selector
         listed = await self._api.list(RESOURCE_SLICE, labels=labels)
@@ -95,6 +83,13 @@ class PublishedDevices:
                     if entry["name"] == device:
                         return dict(entry)
         return None
+
+
+def _link(node: NodeName, device: str) -> Fact | None:
+    link = parse_link(device)
+    if link is None:
+        return None
+    return VhciFact(node, link) if isinstance(link, Hub) else DirectFact(node)
 
 
 def own_fact(offer: Offer, node: NodeName) -> UsbFact:

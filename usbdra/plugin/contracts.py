@@ -35,10 +35,9 @@ class UsbFact:
 
 @dataclass(frozen=True, slots=True)
 class DirectFact:
-    """The published way to devices plugged into this node; `name` when it is one device's own."""
+    """The published way to devices plugged into this node."""
 
     node: NodeName
-    name: DeviceName | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ class _Pairing:
         if isinstance(link, VhciFact):
             return hub is link.hub and link.node == self._node
         if isinstance(link, DirectFact):
-            return hub is None and link.node == self._node and link.name in (None, fact.name)
+            return hub is None and link.node == self._node
         return False
 
     def _are_tied(self, one: Result, other: Result) -> bool:

@@ -16,6 +16,7 @@ A node has up to three pools, named so that no driver or node shares one:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,6 +30,8 @@ DEFAULT_GROUP = "virtualization.deckhouse.io"
 API_VERSION = "resource.k8s.io/v1"
 DIRECT = "direct"
 """The link device that stands for `plugged into this node`."""
+
+_LINK = re.compile(rf"(?:{DIRECT}|vhci-({'|'.join(hub.value for hub in Hub)}))(?:-[0-9]+)?")
 
 Manifest = dict[str, Any]
 """One API object as it goes to JSON or YAML."""
@@ -155,15 +158,13 @@ def node_value(node: str) -> str:
     return limits.shorten(node, limits.MAX_VALUE_BYTES)
 
 
-def device_id(name: str, node: str) -> str:
-    """What ties a device to its `direct-` device in layout PORTS: unique over all nodes."""
-    room = limits.MAX_VALUE_BYTES - 13
-    return f"{name[:room]}-{limits.digest(node, name)}"
+def parse_link(name: str) -> Hub | str | None:
+    """What a device of the pool `usblink-<node>` stands for: a hub, or DIRECT; None for neither.
 
-
-def direct_name(name: str) -> str:
-    """The name of a device's own `direct-` entry in layout PORTS."""
-    return limits.shorten(f"{DIRECT}-{name}", limits.MAX_LABEL_LENGTH)
+    From the name alone: it was published when the scheduler took it, and may not be any more.
+    """
+    match = _LINK.fullmatch(name)
+    return None if match is None else Hub(match[1]) if match[1] else DIRECT
 
 
 def _publishable(offers: Iterable[Offer]) -> Iterator[Offer]:
@@ -185,8 +186,6 @@ def _speed_class(offer: Offer) -> str | None:
 
 def _device(offer: Offer, options: SliceOptions) -> Manifest:
     values = attributes(offer, options.node)
-    if options.layout is Layout.PORTS:
-        values["id"] = device_id(offer.name, options.node)
     entry: Manifest = {"name": offer.name, "attributes": _typed(values)}
     taints = options.taints.get(offer.name, ())
     if taints:
@@ -197,17 +196,14 @@ def _device(offer: Offer, options: SliceOptions) -> Manifest:
 def _links(
     options: SliceOptions, offers: Sequence[Offer], free_ports: Mapping[Hub, int]
 ) -> list[Manifest]:
+    here = _typed({"kind": "direct", "node": node_value(options.node)})
     if options.layout is Layout.HUB:
-        return [_direct_hub(options), *_hubs(free_ports)]
-    return [*_direct_devices(options, offers), *_ports(free_ports)]
-
-
-def _direct_hub(options: SliceOptions) -> Manifest:
-    return {
-        "name": DIRECT,
-        "allowMultipleAllocations": True,
-        "attributes": _typed({"kind": "direct", "node": node_value(options.node)}),
-    }
+        direct = {"name": DIRECT, "allowMultipleAllocations": True, "attributes": here}
+        return [direct, *_hubs(free_ports)]
+    # As many as devices: one is always left for a device that nobody has, and claims are tied
+    # by `node` in both layouts.
+    ways = [{"name": f"{DIRECT}-{n}", "attributes": here} for n in range(len(offers))]
+    return [*ways, *_ports(free_ports)]
 
 
 def _hubs(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:
@@ -220,14 +216,6 @@ def _hubs(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:
                 "attributes": _typed({"kind": "vhci", "speedClass": hub.value}),
                 "capacity": {"ports": {"value": str(free_ports[hub]), "requestPolicy": policy}},
             }
-
-
-def _direct_devices(options: SliceOptions, offers: Sequence[Offer]) -> Iterator[Manifest]:
-    for offer in offers:
-        yield {
-            "name": direct_name(offer.name),
-            "attributes": _typed({"kind": "direct", "id": device_id(offer.name, options.node)}),
-        }
 
 
 def _ports(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:

@@ -10,7 +10,7 @@ from usbdra.discovery.snapshot import Snapshot
 from usbdra.kube.types import RESOURCE_SLICE
 from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import DirectFact, UsbFact, VhciFact
-from usbdra.slices.build import Layout, SliceOptions, build, direct_name
+from usbdra.slices.build import Layout, SliceOptions, build
 from usbdra.slices.publish import Owner
 from usbdra.types import DeviceName, Hub, NodeName, Offer, Speed
 
@@ -51,24 +51,22 @@ async def test_devices_of_other_nodes_come_from_their_slices(layout: Layout) -> 
     assert await view.lookup("other-node-a", "stick") is None
 
 
-async def test_links_by_hub() -> None:
-    api = FakeKube()
-    publish(api, "node-b", offer("stick"))
-    view = views(api, "node-b", offer("stick"))
-    pool = "usblink-node-b"
-    assert await view.lookup(pool, "direct") == DirectFact(NodeName("node-b"))
-    assert await view.lookup(pool, "vhci-super") == VhciFact(NodeName("node-b"), Hub.SUPER)
-
-
-async def test_links_by_port_name_their_device_also_when_shortened() -> None:
-    api, own = FakeKube(), offer(LONG)
-    publish(api, "node-b", own, layout=Layout.PORTS)
-    view = views(api, "node-b", own)
-    pool = "usblink-node-b"
-    found = await view.lookup(pool, direct_name(LONG))
-    assert found == DirectFact(NodeName("node-b"), DeviceName(LONG))
-    assert await view.lookup(pool, "vhci-high-1") == VhciFact(NodeName("node-b"), Hub.HIGH)
-    assert await view.lookup(pool, "vhci-super-1") is None
+@pytest.mark.parametrize(
+    ("device", "fact"),
+    [
+        ("direct", DirectFact(NodeName("node-b"))),
+        ("direct-12", DirectFact(NodeName("node-b"))),
+        ("vhci-super", VhciFact(NodeName("node-b"), Hub.SUPER)),
+        ("vhci-high-7", VhciFact(NodeName("node-b"), Hub.HIGH)),
+        ("vhci-full", None),
+        ("vhci-high-", None),
+        ("direct-stick", None),
+    ],
+)
+async def test_links_are_known_by_name_also_when_they_are_not_published_any_more(
+    device: str, fact: object
+) -> None:
+    assert await views(FakeKube(), "node-b").lookup("usblink-node-b", device) == fact
 
 
 async def test_only_the_newest_generation_counts() -> None:

@@ -29,7 +29,7 @@ FACTS: dict[tuple[str, str], Fact] = {
     ("usb-a", "camera"): usb_fact("camera", speed=Speed.SUPER),
     ("usb-b", "mouse"): usb_fact("mouse", "b"),
     ("usblink-b", "direct"): DirectFact(HERE),
-    ("usblink-b", "direct-mouse"): DirectFact(HERE, DeviceName("mouse")),
+    ("usblink-b", "direct-0"): DirectFact(HERE),
     ("usblink-b", "vhci-high"): VhciFact(HERE, Hub.HIGH),
     ("usblink-b", "vhci-super"): VhciFact(HERE, Hub.SUPER),
     ("usblink-b", "vhci-high-0"): VhciFact(HERE, Hub.HIGH),
