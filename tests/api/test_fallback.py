@@ -59,9 +59,9 @@ async def publishers(old: Alone) -> AsyncIterator[dict[str, SlicePublisher]]:
     """The agents' publishers of both nodes, which have published."""
     client = await KubeClient.connect(old.api.kubeconfig)
     made = {}
-    for name in OFFERS:
+    for name, offers in OFFERS.items():
         uid = old.api.core.read_node(name).metadata.uid
-        made[name] = SlicePublisher(client, Owner(name, uid, DRIVER), _Build(name, OFFERS[name]))
+        made[name] = SlicePublisher(client, Owner(name, uid, DRIVER), _Build(name, offers))
     tasks = [asyncio.create_task(publisher.run()) for publisher in made.values()]
     for publisher in made.values():
         await asyncio.wait_for(publisher.published(), 30)
