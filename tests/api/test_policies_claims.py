@@ -11,12 +11,11 @@ import pytest
 import yaml
 
 from tests.api.accounts import Accounts
-from tests.api.chart import GROUP
+from tests.api.chart import GROUP, Manifest
 from tests.api.policies import (
     DIRECT,
     USB,
     VHCI,
-    Manifest,
     claim,
     link,
     named,
@@ -151,13 +150,12 @@ def test_every_example_is_taken(api: ClusterApi) -> None:
     assert seen >= 8
 
 
-NODE_FORM = {
-    "name": "usb",
-    "firstAvailable": [
-        {"name": "local", "deviceClassName": USB, "tolerations": [OWN]},
-        {"name": "remote", "deviceClassName": VHCI},
-    ],
-}
+def node_form(namespace: str) -> Manifest:
+    """The device itself on its node, or a port elsewhere and parameters that name it."""
+    fence = {**OWN, "value": namespace}
+    local = {"name": "local", "deviceClassName": USB, "tolerations": [fence]}
+    remote = {"name": "remote", "deviceClassName": VHCI}
+    return {"name": "usb", "firstAvailable": [local, remote]}
 
 
 async def test_who_may_name_a_device_where_devices_are_assigned(
@@ -183,9 +181,7 @@ async def test_who_may_name_a_device_where_devices_are_assigned(
     api.apply(role)
     user = await accounts.client(namespace, "default")
     admin = await accounts.admin()
-    fence = {**OWN, "value": namespace}
-    local, remote = NODE_FORM["firstAvailable"]
-    form = {"name": "usb", "firstAvailable": [{**local, "tolerations": [fence]}, remote]}
+    form = node_form(namespace)
     for kind, item in zip(
         (RESOURCE_CLAIM, CLAIM_TEMPLATE), both(form, config=[named()]), strict=True
     ):
@@ -196,7 +192,7 @@ async def test_who_may_name_a_device_where_devices_are_assigned(
 
 
 def test_a_named_device_has_one_link(api: ClusterApi) -> None:
-    for item in both(NODE_FORM, link("more"), config=[named()]):
+    for item in both(node_form("default"), link("more"), config=[named()]):
         assert "needs a request for a USB device of its own" in str(refusal(api, item))
 
 
