@@ -57,7 +57,7 @@ from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
-from usbdra.types import BusId, ClaimUid, Hub, Offer, Port, PortState
+from usbdra.types import BusId, ClaimUid, DeviceName, Hub, Port, PortState
 from usbdra.vhci.driver import VhciDriver
 
 log = logging.getLogger(__name__)
@@ -116,6 +116,7 @@ class Agent:
             lambda: self._live.snapshot,
             authorise=self._authorise,
             outlived=self._outlived,
+            held_here=self._held_here,
         )
         dialler = Dialler(api, self._identity, options.port)
         self._devices = NodeDevices(
@@ -301,8 +302,11 @@ class Agent:
     async def _authorise(self, *request: object) -> None:
         await self._guard.authorise(*request)  # type: ignore[arg-type]
 
-    async def _outlived(self, offer: Offer, session: Session) -> bool:
-        return await self._guard.outlived(offer, session)
+    async def _outlived(self, name: DeviceName, session: Session) -> bool:
+        return await self._guard.outlived(name, session)
+
+    def _held_here(self, name: DeviceName) -> ClaimRef | None:
+        return self._devices.holder(name)
 
     def _host_use(self, busid: BusId) -> str | None:
         devices = [d for d in self._live.snapshot.devices if is_candidate(d)]

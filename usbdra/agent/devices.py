@@ -62,8 +62,8 @@ Connect = Callable[[Order], Awaitable[Connection]]
 class Leases(Protocol):
     """What the exporter of this node has given away (exporter/local.py)."""
 
-    def holder(self, busid: BusId) -> str | None:
-        """Who has the device over the network, in words; None when nobody."""
+    async def reclaim(self, offer: Offer) -> None:
+        """Return with nobody having the device over the network, or raise DeviceBusy."""
         ...
 
 
@@ -126,13 +126,11 @@ class NodeDevices:
 
     async def take_local(self, order: Order, drivers_off: DriversHook) -> Held:
         """Hold a device plugged into this node, so that nobody exports it meanwhile."""
+        await self._leases.reclaim(self._offer(order.name))
         offer = self._offer(order.name)
         holder = self._local.get(order.name)
         if holder is not None and holder.uid != order.claim.uid:
             raise DeviceBusy(order.name, str(holder))
-        abroad = self._leases.holder(offer.device.busid)
-        if abroad is not None:
-            raise DeviceBusy(order.name, abroad)
         if not offer.usable:
             raise Refused(f"device {order.name} is not offered: {offer.reason}")
         _same_or_raise(order, _identity(offer.device))

@@ -88,9 +88,9 @@ class ClaimGuard:
         holder = self._held_here(offer.name)
         if holder is not None:
             raise DeviceBusy(offer.name, str(holder))
-        await self._require(request.claim, offer, peer.node)
+        await self._require(request.claim, offer.name, peer.node)
 
-    async def outlived(self, offer: Offer, session: Session) -> bool:
+    async def outlived(self, name: DeviceName, session: Session) -> bool:
         """Whether a session's claim gives the device to its node no more (R48).
 
         An API that does not answer proves nothing.
@@ -98,20 +98,20 @@ class ClaimGuard:
         if session.claim is None or session.node is None:
             return False
         try:
-            await self._require(session.claim, offer, session.node)
+            await self._require(session.claim, name, session.node)
         except Refused:
             return True
         except errors.ApiError as error:
             log.warning("%s is kept: %s", session.holder, error)
         return False
 
-    async def _require(self, claim: WireClaim, offer: Offer, node: NodeName) -> None:
+    async def _require(self, claim: WireClaim, device: DeviceName, node: NodeName) -> None:
         rightful.require(
             await read_claim(self._api, claim.namespace, claim.name),
             what=f"claim {claim.namespace}/{claim.name}",
             uid=claim.uid,
             driver=self._driver,
-            device=offer.name,
+            device=device,
             exporter=self._node,
             importer=node,
         )

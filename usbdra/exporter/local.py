@@ -23,15 +23,18 @@ from usbdra.exporter.stubhost import USED
 from usbdra.state.exports import Session
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.watch import endpoints_of
-from usbdra.types import BusId, Endpoints, Offer, RemoteDevice
+from usbdra.types import BusId, DeviceName, Endpoints, Offer, RemoteDevice
 
 _log = logging.getLogger(__name__)
 
 Authorise = Callable[[Offer, GrantRequest, Peer], Awaitable[None]]
 """Raises UsbdraError when this peer may not have this device."""
 
-Outlived = Callable[[Offer, Session], Awaitable[bool]]
+Outlived = Callable[[DeviceName, Session], Awaitable[bool]]
 """Whether the claim of a session entitles its node to the device no more, beyond doubt."""
+
+HeldHere = Callable[[DeviceName], object | None]
+"""Who on this node itself has a device, in words; None when nobody."""
 
 
 @dataclass(eq=False, slots=True)
@@ -57,7 +60,8 @@ class LocalBroker:
     """Implements exporter/broker.py for the devices that `snapshot()` shows right now.
 
     `authorise` has the word on each request after policy; the default lets in whom the listener
-    let in. A session that `outlived` its claim makes way for the next rightful one.
+    let in. A session that `outlived` its claim makes way for the next rightful one. What is
+    `held_here`, by this node's own consumers, is never given away.
     """
 
     def __init__(
@@ -67,11 +71,13 @@ class LocalBroker:
         *,
         authorise: Authorise | None = None,
         outlived: Outlived | None = None,
+        held_here: HeldHere | None = None,
     ) -> None:
         self._binder = binder
         self._snapshot = snapshot
         self._authorise = authorise
         self._outlived = outlived
+        self._held_here = held_here
         self._leases: dict[BusId, Lease] = {}
         self._failed: dict[BusId, UsbdraError | OSError] = {}
 
@@ -137,7 +143,11 @@ class LocalBroker:
             Session(uuid.uuid4().hex, _holder(request, peer), request.claim, peer.node),
             remote_of(offer),
         )
-        self._leases[busid] = lease  # no await since _free: nobody came between
+        # No await since _free: neither a peer nor this node came between.
+        holder = self._held_here(offer.name) if self._held_here is not None else None
+        if holder is not None:
+            raise DeviceBusy(offer.name, str(holder))
+        self._leases[busid] = lease
         authorised = time.monotonic()
         try:
             await self._bind(offer, lease)
@@ -179,6 +189,16 @@ class LocalBroker:
         lease = self._leases.get(busid)
         return lease.session.holder if lease is not None else None
 
+    async def reclaim(self, offer: Offer) -> None:
+        """Return with no lease on a device that a rightful claim of this node wants.
+
+        A session that outlived its claim is ended. Raises DeviceBusy that names the holder.
+        """
+        while (lease := await self._current(offer.device.busid)) is not None:
+            if lease.closing is None:
+                await self._require_outlived(lease, offer)
+            await self._close(lease)
+
     def link_ended(self, link: Endpoints | None) -> None:
         """The kernel says that this connection is over; None: look at all of them.
 
@@ -208,21 +228,21 @@ class LocalBroker:
     async def _free(self, offer: Offer, request: GrantRequest, peer: Peer) -> None:
         """Return with no lease on the device, or raise DeviceBusy that names its holder."""
         while (lease := await self._current(offer.device.busid)) is not None:
-            if lease.closing is None and not await self._makes_way(lease, offer, request, peer):
-                raise DeviceBusy(offer.name, lease.session.holder)
+            session = lease.session
+            own = (
+                request.claim is not None
+                and session.claim is not None
+                and request.claim.uid == session.claim.uid
+                and peer.node == session.node
+            )
+            if not own and lease.closing is None:
+                await self._require_outlived(lease, offer)
             await self._close(lease)
 
-    async def _makes_way(
-        self, lease: Lease, offer: Offer, request: GrantRequest, peer: Peer
-    ) -> bool:
-        """The lease is the asker's own, of an earlier life, or its claim has lost the device."""
-        session = lease.session
-        if session.claim is None:
-            return False
-        own = request.claim is not None and request.claim.uid == session.claim.uid
-        if own and peer.node == session.node:
-            return True
-        return self._outlived is not None and await self._outlived(offer, session)
+    async def _require_outlived(self, lease: Lease, offer: Offer) -> None:
+        """The session's claim has lost the device, or DeviceBusy that names the holder."""
+        if self._outlived is None or not await self._outlived(offer.name, lease.session):
+            raise DeviceBusy(offer.name, lease.session.holder)
 
     async def _settled(self, key: str) -> None:
         """Wait for a release under way: until it is done the device is no one's offer."""

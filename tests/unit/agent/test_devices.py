@@ -21,7 +21,7 @@ from usbdra.importer.attach import Attacher, AttachLimits
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef, DeviceRecord, Held, Identity, Intent, Route
 from usbdra.transport.watch import endpoints_of
-from usbdra.types import BusId, ClaimUid, DeviceName, Endpoints, Hub, NodeName, RemoteDevice
+from usbdra.types import BusId, ClaimUid, DeviceName, Endpoints, Hub, NodeName, Offer, RemoteDevice
 from usbdra.vhci.driver import VhciDriver
 
 A, B = NodeName("a"), NodeName("b")
@@ -60,8 +60,9 @@ class Node:
             host_drivers=HostDrivers(self.root),
         )
 
-    def holder(self, busid: BusId) -> str | None:
-        return self.abroad
+    async def reclaim(self, offer: Offer) -> None:
+        if self.abroad is not None:
+            raise DeviceBusy(offer.name, self.abroad)
 
     async def connect(self, order: Order) -> Connection:
         pair = TcpPair()

@@ -47,7 +47,7 @@ async def test_a_claim_of_the_peer_opens_the_device() -> None:
     api = FakeKube()
     api.put(RESOURCE_CLAIM, claim())
     await guard(api).authorise(STICK, GrantRequest("stick", CLAIM), B)
-    assert not await guard(api).outlived(STICK, SESSION)
+    assert not await guard(api).outlived(STICK.name, SESSION)
 
 
 async def test_r47_a_device_that_a_claim_of_this_node_holds_is_refused_by_name() -> None:
@@ -75,7 +75,7 @@ async def test_r48_a_claim_that_lost_the_device_opens_nothing_and_ends_its_sessi
         api.put(RESOURCE_CLAIM, stored)
     with pytest.raises(Refused, match=text):
         await guard(api).authorise(STICK, GrantRequest("stick", CLAIM), B)
-    assert await guard(api).outlived(STICK, SESSION)
+    assert await guard(api).outlived(STICK.name, SESSION)
 
 
 async def test_nobody_without_a_name_or_a_claim_gets_anything() -> None:
@@ -89,5 +89,5 @@ async def test_nobody_without_a_name_or_a_claim_gets_anything() -> None:
 async def test_an_api_that_is_away_ends_no_session() -> None:
     api = FakeKube()
     api.fail(errors.ApiUnavailable("get", 503, "ServiceUnavailable", "down"))
-    assert not await guard(api).outlived(STICK, SESSION)
-    assert not await guard(FakeKube()).outlived(STICK, Session("key", "a person"))
+    assert not await guard(api).outlived(STICK.name, SESSION)
+    assert not await guard(FakeKube()).outlived(STICK.name, Session("key", "a person"))

@@ -18,11 +18,11 @@ from usbdra.discovery.inventory import scan
 from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.broker import Broker, ClaimRef, GrantRequest, Peer
-from usbdra.exporter.local import Authorise, LocalBroker, Outlived
+from usbdra.exporter.local import Authorise, HeldHere, LocalBroker, Outlived
 from usbdra.exporter.stubhost import BindLimits, StubHost
 from usbdra.state.exports import Session
 from usbdra.transport.watch import endpoints_of
-from usbdra.types import BusId, ClaimUid, NodeName, Offer
+from usbdra.types import BusId, ClaimUid, DeviceName, NodeName, Offer
 
 BUSID = BusId("1-1.3")
 NAME = "usb-0781-5581-a1"
@@ -57,7 +57,10 @@ async def broker(kernel: FakeKernel, stick: FakeDevice) -> AsyncIterator[LocalBr
 
 @asynccontextmanager
 async def started(
-    kernel: FakeKernel, authorise: Authorise | None = None, outlived: Outlived | None = None
+    kernel: FakeKernel,
+    authorise: Authorise | None = None,
+    outlived: Outlived | None = None,
+    held_here: HeldHere | None = None,
 ) -> AsyncIterator[LocalBroker]:
     host = StubHost(
         kernel.root,
@@ -67,7 +70,11 @@ async def started(
     )
     binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
     one = LocalBroker(
-        binder, lambda: scan(kernel.root, node="a"), authorise=authorise, outlived=outlived
+        binder,
+        lambda: scan(kernel.root, node="a"),
+        authorise=authorise,
+        outlived=outlived,
+        held_here=held_here,
     )
     await one.start()
     try:
@@ -376,8 +383,8 @@ async def test_r48_a_session_that_outlived_its_claim_makes_way(
 ) -> None:
     dead: set[str] = set()
 
-    async def outlived(offer: Offer, session: Session) -> bool:
-        assert (offer.name, session.node, session.claim) == (NAME, "node-b", CLAIM.claim)
+    async def outlived(name: DeviceName, session: Session) -> bool:
+        assert (name, session.node, session.claim) == (NAME, "node-b", CLAIM.claim)
         return session.claim is not None and session.claim.uid in dead
 
     async with started(kernel, outlived=outlived) as broker:
@@ -391,6 +398,38 @@ async def test_r48_a_session_that_outlived_its_claim_makes_way(
         assert link.peer_sees_end(), "the old session ends before the new one begins"
         assert kernel.stub.state(stick) == AVAILABLE
         await broker.abandon(granted)
+
+
+async def test_r48_a_claim_of_this_node_gets_what_an_outlived_session_has(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
+) -> None:
+    dead = False
+
+    async def outlived(name: DeviceName, session: Session) -> bool:
+        return dead
+
+    async with started(kernel, outlived=outlived) as broker:
+        (offer,) = scan(kernel.root, node="a").offers
+        await broker.reclaim(offer)
+        await broker.hand_over(await broker.acquire(CLAIM, B), link.ours)
+        link.ours.close()
+        with pytest.raises(DeviceBusy, match="claim team/cam"):
+            await broker.reclaim(offer)
+        dead = True
+        await broker.reclaim(offer)
+        assert link.peer_sees_end()
+        assert broker.holder(BUSID) is None
+        assert driver_of(stick) == "usb"
+
+
+async def test_r47_what_this_node_took_meanwhile_is_not_given_away(
+    kernel: FakeKernel, stick: FakeDevice
+) -> None:
+    async with started(kernel, held_here={NAME: "claim lab/mine"}.get) as broker:
+        with pytest.raises(DeviceBusy, match="in use by claim lab/mine"):
+            await broker.acquire(CLAIM, B)
+        assert broker.holder(BUSID) is None
+    assert driver_of(stick) == "usb"
 
 
 async def test_replugged_between_look_and_bind_is_asked_for_again(
