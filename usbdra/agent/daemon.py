@@ -17,12 +17,15 @@ from datetime import timedelta
 from pathlib import Path
 from random import SystemRandom
 
+from usbdra.agent.addresses import NodeAddresses
 from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.agent.devices import NodeDevices
+from usbdra.agent.export import Export
 from usbdra.agent.fault import FaultFile
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.probes import Probes, socket_path
+from usbdra.agent.refusals import RefusalEvents
 from usbdra.agent.reporter import KubeReporter
 from usbdra.agent.supervisor import Supervisor
 from usbdra.agent.views import PublishedDevices
@@ -31,11 +34,9 @@ from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import LiveInventory
 from usbdra.discovery.policy import is_candidate
 from usbdra.discovery.uevent import NetlinkSource, UeventHub
-from usbdra.errors import KernelUnsupported, UsbdraError
+from usbdra.errors import KernelUnsupported
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.local import LocalBroker
-from usbdra.exporter.policy import AccessPolicy, parse_networks
-from usbdra.exporter.server import ExporterServer, Listen
 from usbdra.importer.attach import Attacher
 from usbdra.kube import errors as kube_errors
 from usbdra.kube.client import KubeClient
@@ -118,7 +119,7 @@ class Agent:
             outlived=self._outlived,
             held_here=self._held_here,
         )
-        dialler = Dialler(api, self._identity, options.port)
+        dialler = Dialler(api, self._identity, options.port, options.encryption)
         self._devices = NodeDevices(
             connect=dialler.connect,
             attacher=Attacher(self._vhci, hub, root=options.root),
@@ -131,6 +132,14 @@ class Agent:
         self._certificate = _certificate(options, api)
         self._guard = ClaimGuard(api, options.driver, options.node, self._devices.holder)
         self._reporter = KubeReporter(api, options.driver, options.node)
+        self._refusals = RefusalEvents(api, options.node, self._reporter.event)
+        self._export = Export(
+            options,
+            self._broker,
+            pki=self._pki,
+            addresses=NodeAddresses(api),
+            on_refused=self._refusals,
+        )
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
         self._records = Records(store)
         board = HealthBoard()
@@ -181,7 +190,9 @@ class Agent:
             stack.push_async_callback(self._broker.stop)
             await self._plugin.start()
             stack.push_async_callback(self._plugin.stop)
-            group.create_task(self._export())
+            group.create_task(self._refusals.run())
+            ready = self._certificate.ready if self._certificate is not None else None
+            group.create_task(self._export.run(ready))
             group.create_task(self._publish())
             group.create_task(self._supervisor.run())
             group.create_task(self._links.run())
@@ -193,32 +204,6 @@ class Agent:
                 extra={"node": self._options.node, "devices": len(self._live.snapshot.offers)},
             )
             await asyncio.Event().wait()
-
-    async def _export(self) -> None:
-        """Serve other nodes; without certificates or kernel TLS say so and try again."""
-        options = self._options
-        server = ExporterServer(
-            self._broker,
-            Listen(options.listen, options.port, reuse_port=True),
-            identity=await self._wait_for_identity(),
-            policy=AccessPolicy(networks=parse_networks(options.allowed_cidrs)),
-        )
-        async with server:
-            log.info("exporter listens", extra={"port": options.port})
-            await asyncio.Event().wait()
-
-    async def _wait_for_identity(self) -> Identity:
-        """This node's certificate as soon as it can be used."""
-        if self._certificate is not None:
-            await self._certificate.ready.wait()
-        pause = 1.0
-        while True:
-            try:
-                return self._identity()
-            except UsbdraError as error:
-                log.warning("devices are not exported yet: %s", error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 30.0)
 
     async def _publish(self) -> None:
         """Slices follow the snapshot and the ports; the Node is their owner."""
@@ -312,11 +297,12 @@ class Agent:
         devices = [d for d in self._live.snapshot.devices if is_candidate(d)]
         return hostuse.find_holders(self._options.root, devices).get(busid)
 
+    def _pki(self) -> Path:
+        """The directory of the node's certificate."""
+        return self._options.pki_dir / (sets.CURRENT if self._certificate is not None else "")
+
     def _identity(self) -> Identity:
-        directory = self._options.pki_dir
-        if self._certificate is not None:
-            directory /= sets.CURRENT
-        return Identity(TlsFiles.in_directory(directory))
+        return Identity(TlsFiles.in_directory(self._pki()))
 
 
 def _go_on(step: Step, uid: ClaimUid) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from usbdra.discovery.policy import Policy
+from usbdra.transport.ktls import Encryption
 from usbdra.types import NodeName
 
 
@@ -20,6 +21,13 @@ class AgentOptions:
     port: int = 3241
     listen: tuple[str, ...] = ("0.0.0.0", "::")  # noqa: S104 a server's default
     allowed_cidrs: tuple[str, ...] = ()
+    encryption: Encryption = Encryption.REQUIRED
+    exporter: str = "inprocess"
+    """Who listens on the network: `process`, the exporter's container, or `inprocess`, we do."""
+    exporter_socket: Path = Path("/run/usbdra-exporter/agent.sock")
+    """Where the exporter's process finds us, and no one else of the node does."""
+    exporter_uid: int = 64241
+    """The user that the exporter's process runs as."""
     visibility: str = "Cluster"
     policy: Policy = field(default_factory=Policy)
     max_ports: int | None = None

@@ -21,6 +21,7 @@ from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef
 from usbdra.state.exports import Session
+from usbdra.transport.ktls import Encryption
 from usbdra.transport.tls import Identity
 from usbdra.types import DeviceName, NodeName, Offer
 from usbdra.usbip.extension import ClaimRef as WireClaim
@@ -39,16 +40,25 @@ class Api(Protocol):
 class Dialler:
     """Connects to the node of an order and gets its grant."""
 
-    def __init__(self, api: Api, identity: Callable[[], Identity], port: int) -> None:
+    def __init__(
+        self, api: Api, identity: Callable[[], Identity], port: int, encryption: Encryption
+    ) -> None:
         self._api = api
         self._identity = identity
         self._port = port
+        self._encryption = encryption
 
     async def connect(self, order: Order) -> Connection:
         """A granted connection. Raises NotFound, LinkError, Refused and their kin."""
         address = await self._address(order.node)
         claim = WireClaim(order.claim.namespace, order.claim.name, order.claim.uid)
-        link = await dial(address, self._port, identity=self._identity(), expect=order.node)
+        link = await dial(
+            address,
+            self._port,
+            identity=self._identity(),
+            expect=order.node,
+            encryption=self._encryption,
+        )
         async with link:
             device = await link.grant(order.name, claim=claim)
             return Connection(link.take_socket(), device, link.timings)

@@ -32,6 +32,28 @@ _BOOL = click.Choice(("true", "false"))
 @click.option("--trust-bundle", default="usbdra-trust", help="ConfigMap with the CAs to believe.")
 @click.option("--certificate-hours", type=click.IntRange(1, 8760), default=24)
 @click.option("--pki-owner", type=click.IntRange(0), help="UID that may read the key as well.")
+@click.option("--encryption", type=click.Choice(("Required", "Allowed", "Off")))
+@click.option(
+    "--exporter",
+    type=click.Choice(("process", "inprocess")),
+    default="inprocess",
+    show_default=True,
+    help="Who faces the network: `usbdra exporter`, or this process.",
+)
+@click.option(
+    "--exporter-socket",
+    type=click.Path(path_type=Path),
+    default=Path("/run/usbdra-exporter/agent.sock"),
+    show_default=True,
+    help="Where `usbdra exporter` finds this agent.",
+)
+@click.option(
+    "--exporter-uid",
+    type=click.IntRange(0),
+    default=64241,
+    show_default=True,
+    help="The user that `usbdra exporter` runs as.",
+)
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
 @click.option(
@@ -65,6 +87,10 @@ def agent_command(
     trust_bundle: str,
     certificate_hours: int,
     pki_owner: int | None,
+    encryption: str | None,
+    exporter: str,
+    exporter_socket: Path,
+    exporter_uid: int,
     log_level: str | None,
     log_format: str,
     kubelet_dir: Path,
@@ -94,6 +120,7 @@ def agent_command(
         visibility=visibility,
         forward_low_speed=forward_low_speed,
         pki_dir=pki,
+        encryption=encryption,
         log_level=log_level,
         log_format=log_format,
     )
@@ -106,6 +133,10 @@ def agent_command(
         port=settings.port,
         listen=settings.listen,
         allowed_cidrs=settings.allowed_cidrs,
+        encryption=parts.encryption(settings),
+        exporter=exporter,
+        exporter_socket=exporter_socket,
+        exporter_uid=exporter_uid,
         visibility=settings.visibility,
         policy=parts.policy(settings),
         max_ports=max_ports or settings.max_ports or None,

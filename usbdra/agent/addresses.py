@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The addresses of the cluster's nodes, as the API server knows them.
+
+Owns a small memory of them, so that an attach costs one read of the API (the claim's, which must
+be live). Must not be asked by names that nobody vouches for without a limit: the desk has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from usbdra.agent.peers import Api
+from usbdra.errors import Refused
+from usbdra.kube import errors
+from usbdra.kube.types import NODE
+from usbdra.types import NodeName
+
+SECONDS = 30.0
+"""How long an answer is good: a node that changes its address is refused for so long."""
+_MAX_NODES = 1024
+
+
+class NodeAddresses:
+    """InternalIPs by node name: between them go the links."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._known: OrderedDict[NodeName, tuple[float, frozenset[str]]] = OrderedDict()
+
+    async def __call__(self, node: NodeName) -> frozenset[str]:
+        """The node's InternalIPs. Raises Refused for a node that is not there, ApiError."""
+        now = asyncio.get_running_loop().time()
+        until, addresses = self._known.get(node, (now, frozenset()))
+        if now < until:
+            return addresses
+        addresses = await self._read(node)
+        self._known[node] = (now + SECONDS, addresses)
+        self._known.move_to_end(node)
+        if len(self._known) > _MAX_NODES:
+            self._known.popitem(last=False)
+        return addresses
+
+    async def _read(self, node: NodeName) -> frozenset[str]:
+        try:
+            found = await self._api.get(NODE, node)
+        except errors.ApiNotFound as error:
+            raise Refused(f"node {node} is not in the cluster") from error
+        listed = (found.get("status") or {}).get("addresses") or ()
+        return frozenset(str(one["address"]) for one in listed if one["type"] == "InternalIP")
