@@ -59,6 +59,12 @@ class Pair:
     importer: Node
 
 
+def tls_stat(node: Node) -> dict[str, int]:
+    """The node's counters of kernel TLS. They count since its boot: other tests count, too."""
+    lines = node.sh("cat /proc/net/tls_stat").splitlines()
+    return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
 @pytest.fixture(params=["a-to-b", "b-to-a"])
 def pair(bed: Bed, request: Any) -> Pair:
     """Each kernel exports and each imports: 6.12 to 6.1, then 6.1 to 6.12."""

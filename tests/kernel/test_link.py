@@ -8,7 +8,7 @@ import pytest
 from tests.bed.bed import Bed
 from tests.bed.node import Node
 from tests.bed.vm import SUPER_BUS
-from tests.kernel.conftest import Pair
+from tests.kernel.conftest import Pair, tls_stat
 from tests.kernel.product import attach, detach, serving, usbdra
 
 pytestmark = pytest.mark.usefixtures("trusted")
@@ -97,15 +97,15 @@ def test_capture_shows_no_plain_text(bed: Bed, pair: Pair, tmp_path: Path) -> No
     exporter.call("gadget.storage", "unseen-serial")
     disk = exporter.call("usb.wait", "unseen-serial", child="disks")["disks"][0]
     wrote = exporter.call("raw.fill", disk, 2, marker=MARKER)
+    before = {node: tls_stat(node) for node in (exporter, importer)}
     with bed.network.capture(importer.name, tmp_path / "link.pcap") as file, serving(exporter):
         found = attach(importer, exporter.ip, "unseen-serial")
         disk = importer.call("usb.find", "unseen-serial", imported=True)["disks"][0]
         assert importer.call("raw.read_sha256", disk, 2)["sha256"] == wrote
-        for node in (exporter, importer):
-            lines = node.sh("cat /proc/net/tls_stat").splitlines()
-            stat = {name: int(value) for name, value in (line.split() for line in lines)}
+        for node, old in before.items():
+            stat = tls_stat(node)
             assert (stat["TlsCurrTxSw"], stat["TlsCurrRxSw"]) == (1, 1)
-            assert stat["TlsDecryptError"] == 0
+            assert stat["TlsDecryptError"] == old["TlsDecryptError"]
         detach(importer, found["port"])
     data = file.read_bytes()
     assert len(data) > 2 << 20
