@@ -62,7 +62,7 @@ class Export:
             self._broker, options.exporter_socket, uid=options.exporter_uid, pems=self._pems
         )
         async with desk:
-            log.info("waiting for the exporter", extra={"socket": str(socket)})
+            log.info("waiting for the exporter", extra={"socket": str(options.exporter_socket)})
             await asyncio.Event().wait()
 
     async def _listen(self) -> None:
