@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one HTTP client of the API server: plain objects in and out, typed errors.
 
-Owns the connection pool and the credentials (service account or kubeconfig, read again by the
-official client when the token rotates). Must not hold any object or decide anything. No retries
-here: callers know what a repeat means.
+Owns the connection pool; credentials are access.py's. Must not hold any object or decide anything.
+No retries here: callers know what a repeat means.
 """
 
 from __future__ import annotations
@@ -13,7 +12,9 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from . import access as ways
 from . import errors
+from .access import Access
 from .types import Kind, Object
 
 APPLY = "application/apply-patch+yaml"
@@ -21,42 +22,38 @@ MERGE = "application/merge-patch+json"
 JSON = "application/json"
 MAX_ANSWER = 256 << 20
 """Bytes of one answer; a list of 10,000 slices is below 100 MB."""
+LINE_BUFFER = 2 << 20
+"""Bytes; a watch event is one line, and an object at most 1.5 MiB (etcd)."""
 
 
 class KubeClient:
     """Verbs on plain objects. Use `connect`; close with `aclose`."""
 
-    def __init__(self, api: Any, timeout: float = 15.0) -> None:
-        self._api = api
+    def __init__(self, access: Access, timeout: float = 15.0) -> None:
+        """Needs a running loop. `timeout` bounds every request but watches, in seconds."""
+        import aiohttp
+
+        self._access = access
         self._timeout = timeout
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=access.tls),
+            trust_env=True,
+            read_bufsize=LINE_BUFFER,
+        )
 
     @classmethod
     async def connect(cls, kubeconfig: Path | None = None, timeout: float = 15.0) -> KubeClient:
         """A client from a kubeconfig file, or from the pod's service account when None.
 
-        `timeout` bounds every request but watches, in seconds. Raises ApiForbidden when there
-        are no credentials to be had.
+        Raises ApiForbidden when there are no credentials to be had.
         """
-        from kubernetes.aio import config
-        from kubernetes.aio.client import ApiClient, Configuration
-
-        settings = Configuration()
-        try:
-            if kubeconfig is None:
-                config.load_incluster_config(client_configuration=settings)
-            else:
-                await config.load_kube_config(
-                    config_file=str(kubeconfig),
-                    client_configuration=settings,
-                    persist_config=False,
-                )
-        except config.ConfigException as error:
-            raise errors.ApiForbidden("credentials", 0, "NoCredentials", str(error)) from error
-        return cls(ApiClient(settings), timeout)
+        if kubeconfig is None:
+            return cls(ways.from_service_account(), timeout)
+        return cls(await ways.from_kubeconfig(kubeconfig), timeout)
 
     async def aclose(self) -> None:
         """Close the connection pool."""
-        await self._api.close()
+        await self._session.close()
 
     async def get(
         self, kind: Kind, name: str, namespace: str | None = None, subresource: str = ""
@@ -154,7 +151,7 @@ class KubeClient:
         path = kind.path(namespace)
         response = await self._send("GET", path, query, None, JSON, seconds + self._timeout)
         try:
-            async for line in response.response.content:
+            async for line in response.content:
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     code = int(event["object"].get("code", 500))
@@ -165,7 +162,7 @@ class KubeClient:
         except _client_error() as error:
             raise _unavailable(f"watch {path}", error) from error
         finally:
-            response.response.close()
+            response.close()
 
     async def _json(
         self,
@@ -179,16 +176,16 @@ class KubeClient:
         what = f"{method} {path}"
         response = await self._send(method, path, query or {}, body, content, self._timeout)
         try:
-            data = await response.response.content.read(MAX_ANSWER)
-            while not response.response.content.at_eof() and len(data) < MAX_ANSWER:
-                data += await response.response.content.read(MAX_ANSWER - len(data))
+            data = bytearray()
+            while not response.content.at_eof() and len(data) < MAX_ANSWER:
+                data += await response.content.read(MAX_ANSWER - len(data))
             answer = json.loads(data) if data else {}
         except (OSError, TimeoutError, ValueError, RecursionError) as error:
             raise _unavailable(what, error) from error
         except _client_error() as error:
             raise _unavailable(what, error) from error
         finally:
-            response.response.release()
+            response.release()
         if not isinstance(answer, dict):
             raise errors.ApiUnavailable(what, response.status, "BadAnswer", "not a JSON object")
         return answer
@@ -202,30 +199,42 @@ class KubeClient:
         content: str,
         timeout: float,
     ) -> Any:
+        import aiohttp
+        from yarl import URL
+
         what = f"{method} {path}"
-        method, url, headers, payload, _ = await self._api.param_serialize(
-            method=method,
-            resource_path=path,
-            query_params=list(query.items()),
-            header_params={"Accept": JSON, "Content-Type": content},
-            body=body,
-            auth_settings=["BearerToken"],
-        )
+        headers = {"Accept": JSON, "Content-Type": content}
         try:
-            response = await self._api.call_api(
-                method, url, headers, payload, _request_timeout=timeout
+            if authorization := await self._access.authorization():
+                headers["Authorization"] = authorization
+            response = await self._session.request(
+                method,
+                URL(f"{self._access.server}{path}").update_query(dict(query)),
+                data=None if body is None else json.dumps(body, separators=(",", ":")).encode(),
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=timeout),
+                server_hostname=self._access.server_name,
+                proxy=self._access.proxy,
+                allow_redirects=False,
             )
         except (OSError, TimeoutError) as error:
             raise _unavailable(what, error) from error
         except _client_error() as error:
             raise _unavailable(what, error) from error
-        if response.status < 400:
+        if response.status < 300:
             return response
-        try:
-            status = json.loads(await response.read())
-        except (OSError, TimeoutError, ValueError, RecursionError):
-            status = None
-        raise errors.from_status(what, response.status, status)
+        raise errors.from_status(what, response.status, await _status(response))
+
+
+async def _status(response: Any) -> Object | None:
+    """The Status object of an answer that is an error, where there is one."""
+    try:
+        status = json.loads(await response.read())
+    except (OSError, TimeoutError, ValueError, RecursionError, _client_error()):
+        return None
+    finally:
+        response.release()
+    return status if isinstance(status, dict) else None
 
 
 def _selectors(labels: str, fields: str) -> dict[str, str]:

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client against a real HTTP server of our own that answers what a test says."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from usbdra.kube import errors
+from usbdra.kube.access import Access
+from usbdra.kube.client import KubeClient
+from usbdra.kube.types import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
+
+
+class Server:
+    """Answers each request with `status` and `body`; `seen` has what was asked."""
+
+    def __init__(self) -> None:
+        self.status = 200
+        self.body = b"{}"
+        self.seen: list[dict[str, Any]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.seen.append(
+            {
+                "what": f"{request.method} {request.rel_url}",
+                "type": request.headers.get("Content-Type"),
+                "authorization": request.headers.get("Authorization"),
+                "body": await request.read(),
+            }
+        )
+        return web.Response(status=self.status, body=self.body)
+
+
+async def bearer() -> str:
+    return "Bearer one"
+
+
+@asynccontextmanager
+async def serving(timeout: float = 5.0) -> AsyncIterator[tuple[Server, KubeClient]]:
+    server, app = Server(), web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listener).start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    client = KubeClient(Access(url, ssl.create_default_context(), bearer), timeout)
+    try:
+        yield server, client
+    finally:
+        await client.aclose()
+        await runner.cleanup()
+
+
+async def test_get() -> None:
+    async with serving() as (server, client):
+        server.body = b'{"metadata":{"name":"n1"}}'
+        assert await client.get(NODE, "n1") == {"metadata": {"name": "n1"}}
+    (seen,) = server.seen
+    assert seen["what"] == "GET /api/v1/nodes/n1"
+    assert seen["authorization"] == "Bearer one"
+    assert seen["body"] == b""
+
+
+async def test_selectors_are_quoted() -> None:
+    async with serving() as (server, client):
+        await client.list(RESOURCE_SLICE, labels="a/b=c,d=e", fields="spec.nodeName=n1")
+    assert server.seen[0]["what"].startswith("GET /apis/resource.k8s.io/v1/resourceslices?")
+    assert "labelSelector=a/b%3Dc,d%3De" in server.seen[0]["what"]
+    assert "fieldSelector=spec.nodeName%3Dn1" in server.seen[0]["what"]
+
+
+async def test_raw_keeps_the_query_of_its_path() -> None:
+    async with serving() as (server, client):
+        await client.raw("/version?timeout=1s")
+    assert server.seen[0]["what"] == "GET /version?timeout=1s"
+
+
+async def test_apply_names_its_manager_and_type() -> None:
+    async with serving() as (server, client):
+        await client.apply(
+            RESOURCE_CLAIM,
+            {"metadata": {"name": "c"}},
+            manager="usb.example/n1",
+            namespace="lab",
+            subresource="status",
+        )
+    (seen,) = server.seen
+    path = "PATCH /apis/resource.k8s.io/v1/namespaces/lab/resourceclaims/c/status"
+    assert seen["what"] == f"{path}?fieldManager=usb.example/n1&force=true"
+    assert seen["type"] == "application/apply-patch+yaml"
+    assert json.loads(seen["body"])["kind"] == "ResourceClaim"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, errors.ApiForbidden),
+        (404, errors.ApiNotFound),
+        (409, errors.ApiConflict),
+        (410, errors.ApiExpired),
+        (422, errors.ApiInvalid),
+        (503, errors.ApiUnavailable),
+    ],
+)
+async def test_an_error_is_typed(status: int, kind: type[errors.ApiError]) -> None:
+    async with serving() as (server, client):
+        server.status, server.body = status, b'{"reason":"Because","message":"of this"}'
+        with pytest.raises(kind, match="GET /api/v1/nodes/n1: of this") as caught:
+            await client.get(NODE, "n1")
+    assert (caught.value.status, caught.value.api_reason) == (status, "Because")
+
+
+@pytest.mark.parametrize("body", [b"no json", b"[" * 100_000, b"[1]", b"\xff\xfe"])
+async def test_senseless_answers_are_unavailable(body: bytes) -> None:
+    async with serving() as (server, client):
+        server.body = body
+        with pytest.raises(errors.ApiUnavailable):
+            await client.get(NODE, "n1")
+        server.status = 500
+        with pytest.raises(errors.ApiUnavailable):
+            await client.get(NODE, "n1")
+
+
+async def test_a_redirect_is_not_followed() -> None:
+    """The token must not go where some proxy points."""
+    async with serving() as (server, client):
+        server.status = 302
+        with pytest.raises(errors.ApiError):
+            await client.get(NODE, "n1")
+    assert len(server.seen) == 1
+
+
+async def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    client = KubeClient(Access(url, ssl.create_default_context(), bearer))
+    try:
+        with pytest.raises(errors.ApiUnavailable, match="GET /version"):
+            await client.raw("/version")
+    finally:
+        await client.aclose()
+
+
+async def test_watch_tells_each_line_and_ends_with_the_answer() -> None:
+    events = [
+        {"type": kind, "object": {"metadata": {"name": "s"}}} for kind in ("ADDED", "DELETED")
+    ]
+    async with serving() as (server, client):
+        server.body = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+        found = [event async for event in client.watch(RESOURCE_SLICE, "7", seconds=3)]
+    assert found == [(event["type"], event["object"]) for event in events]
+    assert "resourceVersion=7" in server.seen[0]["what"]
+
+
+async def test_watch_takes_an_object_of_the_largest_size() -> None:
+    big = {"type": "ADDED", "object": {"data": "x" * 1_500_000}}
+    async with serving() as (server, client):
+        server.body = json.dumps(big).encode() + b"\n"
+        found = [event async for event in client.watch(RESOURCE_SLICE, "7")]
+    assert len(found[0][1]["data"]) == 1_500_000
+
+
+async def test_watch_of_an_old_version_expires() -> None:
+    error = {"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}
+    async with serving() as (server, client):
+        server.body = json.dumps(error).encode() + b"\n"
+        with pytest.raises(errors.ApiExpired, match="too old"):
+            _ = [event async for event in client.watch(RESOURCE_SLICE, "7")]
