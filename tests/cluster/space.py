@@ -45,6 +45,18 @@ class Space:
         command = ("sh", "-c", script)
         return self.api.execute(pod, *command, namespace=self.name, timeout=timeout).strip()
 
+    def started(self, labels: dict[str, str]) -> list[str]:
+        """Wait until there are pods with these labels; their names."""
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        found: list[str] = self.api.wait(
+            self.api.core.list_namespaced_pod,
+            lambda pods: [pod.metadata.name for pod in pods] or None,
+            f"pods with {selector}",
+            namespace=self.name,
+            label_selector=selector,
+        )
+        return found
+
     def phase(self, pod: str) -> str:
         """The pod's phase now."""
         return str(self.api.core.read_namespaced_pod(pod, self.name).status.phase)
@@ -122,6 +134,9 @@ class Space:
             TimeoutError: with what its conditions say is left.
         """
         self.api.kubectl("delete", "namespace", self.name, "--wait=false", "--ignore-not-found")
+        # what does not end by itself would have half a minute for it
+        here = f"--namespace={self.name}"
+        self.api.kubectl("delete", "pods", "--all", here, "--grace-period=1", "--wait=false")
         self.api.wait(
             self.api.core.list_namespace,
             lambda spaces: None if spaces else True,
