@@ -29,6 +29,9 @@ class AgentOptions:
     exporter_uid: int = 64241
     """The user that the exporter's process runs as."""
     visibility: str = "Cluster"
+    assignment: str = "Off"
+    """Whether NodeUSBDevices say which namespace may use a device: Off (nobody asks them),
+    Optional (a device without assignment is everybody's), Required (it is nobody's)."""
     policy: Policy = field(default_factory=Policy)
     max_ports: int | None = None
     """At most so many ports of each hub; None for all that the kernel has."""

@@ -59,7 +59,10 @@ class Layout(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """A device taint; `effect` is NoSchedule, NoExecute or None (Kubernetes KEP 5055)."""
+    """A device taint; `effect` is NoSchedule, NoExecute or None (Kubernetes KEP 5055).
+
+    An empty value is left out, as the API server does.
+    """
 
     key: str
     value: str
@@ -189,8 +192,13 @@ def _device(offer: Offer, options: SliceOptions) -> Manifest:
     entry: Manifest = {"name": offer.name, "attributes": _typed(values)}
     taints = options.taints.get(offer.name, ())
     if taints:
-        entry["taints"] = [{"key": t.key, "value": t.value, "effect": t.effect} for t in taints]
+        entry["taints"] = [_taint(taint) for taint in taints]
     return entry
+
+
+def _taint(taint: Taint) -> Manifest:
+    value = {"value": taint.value} if taint.value else {}
+    return {"key": taint.key, **value, "effect": taint.effect}
 
 
 def _links(

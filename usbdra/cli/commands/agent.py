@@ -21,6 +21,7 @@ _BOOL = click.Choice(("true", "false"))
 @click.option("--pod-uid", envvar="POD_UID", default="", help="UID of the agent's own pod.")
 @click.option("--group", metavar="GROUP", help="API group; the driver is usb.GROUP.")
 @click.option("--port", type=TCP_PORT, help="TCP port of the exporter, on every node the same.")
+@click.option("--assignment", type=click.Choice(("Off", "Optional", "Required")), default="Off")
 @click.option("--visibility", type=click.Choice(("Cluster", "Node")))
 @click.option("--forward-low-speed", type=_BOOL, help="Let 1.5 and 12 Mbit/s cross nodes.")
 @click.option(
@@ -78,6 +79,7 @@ def agent_command(
     pod_uid: str,
     group: str | None,
     port: int | None,
+    assignment: str,
     visibility: str | None,
     forward_low_speed: str | None,
     max_ports: int | None,
@@ -137,6 +139,7 @@ def agent_command(
         exporter=exporter,
         exporter_socket=exporter_socket,
         exporter_uid=exporter_uid,
+        assignment=assignment,
         visibility=settings.visibility,
         policy=parts.policy(settings),
         max_ports=max_ports or settings.max_ports or None,
