@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +24,7 @@ from usbdra.agent.export import Export
 from usbdra.agent.fault import FaultFile
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
+from usbdra.agent.ports import PortCount
 from usbdra.agent.probes import Probes, socket_path
 from usbdra.agent.refusals import RefusalEvents
 from usbdra.agent.reporter import KubeReporter
@@ -51,14 +52,13 @@ from usbdra.plugin.records import Records
 from usbdra.plugin.server import PluginServer
 from usbdra.plugin.sockets import socket_paths
 from usbdra.slices.build import Layout, SliceOptions, Visibility, build
-from usbdra.slices.capacity import claimable
 from usbdra.slices.publish import Owner, SlicePublisher
 from usbdra.state.claims import ClaimRef, ClaimSchema
 from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
-from usbdra.types import BusId, ClaimUid, DeviceName, Hub, Port, PortState
+from usbdra.types import BusId, ClaimUid, DeviceName, Port
 from usbdra.vhci.driver import VhciDriver
 
 log = logging.getLogger(__name__)
@@ -120,8 +120,13 @@ class Agent:
             held_here=self._held_here,
         )
         dialler = Dialler(api, self._identity, options.port, options.encryption)
+        self._records = Records(RecordStore(options.state_dir / "claims", ClaimSchema()))
+        self._port_count = PortCount(
+            self._vhci.table, self._records, options.max_ports, options.node
+        )
         self._devices = NodeDevices(
             connect=dialler.connect,
+            before_attach=self._port_count.check,
             attacher=Attacher(self._vhci, hub, root=options.root),
             vhci=self._vhci,
             events=hub,
@@ -140,8 +145,6 @@ class Agent:
             addresses=NodeAddresses(api),
             on_refused=self._refusals,
         )
-        store = RecordStore(options.state_dir / "claims", ClaimSchema())
-        self._records = Records(store)
         board = HealthBoard()
         self._preparer = Preparer(
             driver=options.driver,
@@ -237,35 +240,7 @@ class Agent:
             visibility=Visibility(self._options.visibility),
             layout=Layout.PORTS if dropped & FALLBACK_FIELDS else Layout.HUB,
         )
-        return build(self._live.snapshot.offers, self._claimable(), options)
-
-    def _claimable(self) -> Mapping[Hub, int]:
-        """Ports for claims: all that work, less those that somebody else's devices sit on."""
-        try:
-            table = self._vhci.table()
-        except KernelUnsupported as error:
-            log.warning("no ports are published: %s", error, extra={"once": "no ports"})
-            return {}
-        ours = {
-            device.held.port
-            for record in self._records.all().values()
-            for device in record.devices
-            if device.held is not None
-        }
-        foreign: dict[Hub, int] = {}
-        for port in table.ports:
-            taken = port.state in (PortState.USED, PortState.ATTACHING, PortState.STOPPING)
-            if taken and port.port not in ours and port.hub is not None and not self._busy(port):
-                foreign[port.hub] = foreign.get(port.hub, 0) + 1
-        return claimable(table.hubs, self._options.max_ports, foreign)
-
-    def _busy(self, port: Port) -> bool:
-        """A claim of ours is about to have this port: its intent is on record."""
-        return any(
-            device.intent is not None and device.intent.port == port.port
-            for record in self._records.all().values()
-            for device in record.devices
-        )
+        return build(self._live.snapshot.offers, self._port_count.published(), options)
 
     async def _recover(self) -> Sequence[ClaimRef]:
         """Finish what an earlier agent left; the claims that are to be restored."""

@@ -82,6 +82,7 @@ class NodeDevices:
         root: Path = Path("/"),
         detach_timeout: float = 10.0,
         host_drivers: drivers.DriverFiles = drivers.KERNEL,
+        before_attach: Callable[[Order], None] = lambda order: None,
     ) -> None:
         self._connect = connect
         self._attacher = attacher
@@ -92,6 +93,7 @@ class NodeDevices:
         self._root = root
         self._detach_timeout = detach_timeout
         self._host_drivers = host_drivers
+        self._before_attach = before_attach
         self._local: dict[DeviceName, ClaimRef] = {}
 
     def holder(self, name: DeviceName) -> ClaimRef | None:
@@ -100,6 +102,7 @@ class NodeDevices:
 
     async def attach_remote(self, order: Order, intent: IntentHook) -> Held:
         """Bring a device of another node to a port here; returns when it is usable."""
+        self._before_attach(order)
         connection = await self._connect(order)
         try:
             _same_or_raise(order, _identity_of(connection.device))
