@@ -15,6 +15,7 @@ from usbdra.agent.devices import Connection
 from usbdra.errors import DeviceBusy, NotFound, Refused
 from usbdra.exporter import rightful
 from usbdra.exporter.broker import GrantRequest, Peer
+from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer.dial import dial
 from usbdra.kube import errors
 from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
@@ -83,11 +84,13 @@ class ClaimGuard:
         driver: str,
         node: NodeName,
         held_here: Callable[[DeviceName], ClaimRef | None],
+        allowed: Allowed = no_fence,
     ) -> None:
         self._api = api
         self._driver = driver
         self._node = node
         self._held_here = held_here
+        self._allowed = allowed
 
     async def authorise(self, offer: Offer, request: GrantRequest, peer: Peer) -> None:
         """Return when the peer may have the device. Raises UsbdraError with the reason."""
@@ -98,6 +101,7 @@ class ClaimGuard:
         holder = self._held_here(offer.name)
         if holder is not None:
             raise DeviceBusy(offer.name, str(holder))
+        self._allowed(offer.name, request.claim.namespace)
         await self._require(request.claim, offer.name, peer.node)
 
     async def outlived(self, name: DeviceName, session: Session) -> bool:

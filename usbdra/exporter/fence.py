@@ -8,8 +8,17 @@ namespace a device belongs to. Must not do I/O.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from usbdra.errors import Refused
 from usbdra.types import DeviceName
+
+Allowed = Callable[[DeviceName, str], None]
+"""Raises Refused when a claim of this namespace may not have this device of ours."""
+
+
+def no_fence(device: DeviceName, namespace: str) -> None:
+    """Where nobody assigns devices, every namespace may have them."""
 
 
 def require(device: DeviceName, namespace: str, assigned: str | None, *, required: bool) -> None:

@@ -9,6 +9,7 @@ from tests.fakes.kube import FakeKube
 from tests.unit.slices.samples import offer
 from usbdra.agent.peers import ClaimGuard
 from usbdra.errors import DeviceBusy, Refused
+from usbdra.exporter import fence
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.kube import errors
 from usbdra.kube.types import RESOURCE_CLAIM
@@ -48,6 +49,28 @@ async def test_a_claim_of_the_peer_opens_the_device() -> None:
     api.put(RESOURCE_CLAIM, claim())
     await guard(api).authorise(STICK, GrantRequest("stick", CLAIM), B)
     assert not await guard(api).outlived(STICK.name, SESSION)
+
+
+async def test_a_claim_of_another_namespace_opens_nothing_whatever_it_was_allocated() -> None:
+    """The second line of the fence, and the only one against a device named in parameters."""
+    api = FakeKube()
+    stored = claim()
+    devices = stored["status"]["allocation"]["devices"]
+    devices["results"][0] |= {"pool": "usblink-node-b", "device": "vhci-high"}
+    parameters = {"device": {"name": "stick", "node": "node-a"}}
+    devices["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    api.put(RESOURCE_CLAIM, stored)
+
+    def fenced(assigned: str) -> ClaimGuard:
+        def allowed(device: DeviceName, namespace: str) -> None:
+            fence.require(device, namespace, assigned, required=False)
+
+        return ClaimGuard(api, DRIVER, NodeName("node-a"), lambda _: None, allowed)
+
+    for assigned in ("lab", ""):
+        await fenced(assigned).authorise(STICK, GrantRequest("stick", CLAIM), B)
+    with pytest.raises(Refused, match="assigned to another namespace than lab"):
+        await fenced("other").authorise(STICK, GrantRequest("stick", CLAIM), B)
 
 
 async def test_r47_a_device_that_a_claim_of_this_node_holds_is_refused_by_name() -> None:
