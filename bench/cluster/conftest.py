@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One control plane without nodes for these benchmarks, in a network namespace of its own."""
+"""One control plane without nodes for these benchmarks, with the chart's rights and one Node."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
-from bench.cluster.machine import NODE, Machine
-from tests.bed.clusterbin import cluster_binary
-from tests.bed.net import HOST_IP4, Network
-from tests.cluster.api import ClusterApi
-from tests.cluster.controlplane import ControlPlane
+from bench.cluster.machine import NODE, Account
+from tests.api import chart
+from tests.api.accounts import Accounts
+from tests.bed.net import HOST_IP4
+from tests.cluster.alone import add_node, control_plane_alone
+
+RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,43 +28,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class Plane:
-    """A running API server: its namespace, an access file that works in there, a client."""
+    """A running API server: its network namespace, and what a pod of the agent has to reach it."""
 
     namespace: str
-    kubeconfig: Path
-    api: ClusterApi
+    account: Account
 
 
 @pytest.fixture(scope="session")
-def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    """A control plane that knows one node, by name only."""
-    binary, folder = cluster_binary(), tmp_path_factory.mktemp("control-plane")
-    network = Network(f"usbdra-bench-{secrets.token_hex(3)}")
-    network.up()
-    try:
-        with ControlPlane(binary, network.name, folder, HOST_IP4) as running:
-            api = ClusterApi(running.admin_kubeconfig, (str(binary), "kubectl"))
-            api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-            yield Plane(network.name, _from_inside(running, folder), api)
-            api.close()
-    finally:
-        network.down()
+def plane() -> Iterator[Plane]:
+    """A control plane that knows one Node, by name only."""
+    with control_plane_alone() as cluster, chart.installed(cluster.api, only=is_right):
+        add_node(cluster.api, NODE, {})
+        server = urlsplit(cluster.plane.server)
+        token = Accounts(cluster, cluster.folder).token(chart.NAMESPACE, "usbdra-agent", NODE)
+        ca = cluster.plane.identity(NODE, HOST_IP4).ca_pem
+        account = Account(str(server.hostname), str(server.port or 443), token, ca.decode())
+        yield Plane(cluster.folder.name, account)
 
 
-@pytest.fixture
-def machine(plane: Plane) -> Iterator[Machine]:
-    """A machine without devices, its agent not started."""
-    with Machine(plane.namespace, plane.kubeconfig) as made:
-        yield made
-
-
-def _from_inside(running: ControlPlane, folder: Path) -> Path:
-    """The administrator's access file with the address that is right inside the namespace."""
-    access = yaml.safe_load(running.admin_kubeconfig.read_text())
-    for cluster in access["clusters"]:
-        assert urlsplit(cluster["cluster"]["server"]).hostname == "127.0.0.1"
-        cluster["cluster"]["server"] = running.server
-    path = folder / "inside.kubeconfig"
-    path.write_text(yaml.safe_dump(access))
-    path.chmod(0o600)
-    return path
+def is_right(manifest: chart.Manifest) -> bool:
+    """What the agent's account may do, and the account."""
+    return manifest["kind"] in RIGHTS

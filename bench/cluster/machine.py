@@ -19,11 +19,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.bed.process import spawn, stop
+from tests.cluster.driver import DRIVER
 from tests.cluster.netns import command_inside, socket_inside
 from tests.fakes.sysfs import FakeDevice, SysTree
 
@@ -77,21 +79,43 @@ class Uevents:
             self.send("bind", device.devpath, "SUBSYSTEM=usb", "DEVTYPE=usb_device", *numbers)
 
 
+@dataclass(frozen=True)
+class Account:
+    """What a pod finds of the API server: address in the environment, token and CA as files."""
+
+    host: str
+    port: str
+    token: str
+    ca: str
+
+    @property
+    def environment(self) -> list[str]:
+        """As `env` takes it."""
+        return [f"KUBERNETES_SERVICE_HOST={self.host}", f"KUBERNETES_SERVICE_PORT={self.port}"]
+
+    def store(self, directory: Path) -> None:
+        """As the kubelet mounts it."""
+        directory.mkdir(parents=True)
+        (directory / "token").write_text(self.token)
+        (directory / "ca.crt").write_text(self.ca)
+
+
 class Machine:
     """One machine; a directory with a short name, for the paths of its sockets are limited."""
 
-    def __init__(self, namespace: str, kubeconfig: Path) -> None:
+    def __init__(self, namespace: str, account: Account) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="usbdra-m-"))
         self.namespace = namespace
         self.tree = SysTree(self.root)
         self.tree.vhci()
         self.tree.usbip_host()
         self.kubelet = self.root / "kubelet"
-        self._kubeconfig = kubeconfig
+        self._account = account
         self._agent: subprocess.Popen[bytes] | None = None
         (self.kubelet / "plugins_registry").mkdir(parents=True)
         for name in ("cdi", "run", "lib/usbdra"):
             (self.root / name).mkdir(parents=True)
+        account.store(self.root / "run/secrets/kubernetes.io/serviceaccount")
         (self.tree.sys / "bus/usb/uevent").write_text("")  # where the agent's self-test writes
         for name in _DEVICES:
             (self.root / "dev" / name).touch()
@@ -114,6 +138,11 @@ class Machine:
         return self.kubelet / "plugins_registry"
 
     @property
+    def registration(self) -> Path:
+        """The socket by which the kubelet finds the agent."""
+        return self.registry / f"{DRIVER}-{POD}-reg.sock"
+
+    @property
     def log(self) -> Path:
         """What the agent said, a JSON object a line."""
         return self.root / "agent.log"
@@ -127,11 +156,8 @@ class Machine:
     def inside(self, command: Sequence[str]) -> list[str]:
         """`command` on this machine; the process id stays its own."""
         script = _ENCLOSE.format(devices=" ".join(_DEVICES))
-        return command_inside(self.namespace, ["sh", "-c", script, str(self.root), *command])
-
-    def beside(self, command: Sequence[str]) -> list[str]:
-        """`command` in this machine's network, with the host's own files."""
-        return command_inside(self.namespace, command)
+        enclosed = ["sh", "-c", script, str(self.root), *command]
+        return command_inside(self.namespace, ["env", *self._account.environment, *enclosed])
 
     def grow(self, devices: int) -> None:
         """Plug in so many devices, 16 to a controller, before the agent starts."""
@@ -146,7 +172,6 @@ class Machine:
         options = {
             "node": NODE,
             "pod-uid": POD,
-            "kubeconfig": self._kubeconfig,
             "kubelet-dir": self.kubelet,
             "cdi-dir": self.root / "cdi",
         }

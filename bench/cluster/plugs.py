@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in the network namespace of an agent: plugs devices in, and waits for them in the API.
+"""Runs on the made-up machine of an agent: plugs devices in, and waits for them in the API.
 
-    python -m bench.cluster.plugs ROOT KUBECONFIG ROUNDS TOGETHER PAUSE
+    python -m bench.cluster.plugs ROOT ROUNDS TOGETHER PAUSE
 
 Each round plugs TOGETHER devices into the made-up machine at ROOT and sends their uevents; a
 sample is the seconds from the first event to the moment a watch of the API server shows the last
@@ -124,8 +124,8 @@ def pull_now(events: Uevents, devices: list[FakeDevice]) -> None:
 
 async def main() -> None:
     """Entry point."""
-    root, kubeconfig, rounds, together, pause = sys.argv[1:]
-    client = await KubeClient.connect(Path(kubeconfig))
+    root, rounds, together, pause = sys.argv[1:]
+    client = await KubeClient.connect()
     try:
         print(json.dumps(await plug(Path(root), client, int(rounds), int(together), float(pause))))
     finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -35,15 +35,15 @@ async def registered(machine: Machine) -> AsyncIterator[float]:
     async with FakeKubelet(machine.registry) as kubelet:
         started = time.perf_counter()
         machine.start()
-        while not await kubelet.scan():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(machine.wait_file, machine.registration)
+        assert await kubelet.scan()
         yield time.perf_counter() - started
         machine.stop()
 
 
 @pytest.fixture(scope="module")
-def full(plane: Plane) -> Machine:
-    with Machine(plane.namespace, plane.kubeconfig) as machine:
+def full(plane: Plane) -> Iterator[Machine]:
+    with Machine(plane.namespace, plane.account) as machine:
         machine.grow(DEVICES)
         yield machine
 

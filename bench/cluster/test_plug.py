@@ -30,29 +30,29 @@ DEVICES = 16
 @pytest.fixture(scope="module")
 def busy(plane: Plane) -> Iterator[Machine]:
     """A machine with an agent that has published 16 devices."""
-    with Machine(plane.namespace, plane.kubeconfig) as machine:
+    with Machine(plane.namespace, plane.account) as machine:
         machine.grow(DEVICES)
         machine.start()
         machine.wait_published()
         yield machine
 
 
-def plugs(plane: Plane, machine: Machine, rounds: int, together: int) -> dict[str, Any]:
+def plugs(machine: Machine, rounds: int, together: int) -> dict[str, Any]:
     """Samples of bench.cluster.plugs on this machine."""
-    words = [machine.root, plane.kubeconfig, rounds, together, PAUSE]
+    words = [machine.root, rounds, together, PAUSE]
     command = [sys.executable, "-m", "bench.cluster.plugs", *map(str, words)]
-    done = subprocess.run(machine.beside(command), check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(machine.inside(command), check=True, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout))
 
 
-def test_one_device(replay: Replay, plane: Plane, busy: Machine) -> None:
-    found = plugs(plane, busy, PLUGS, 1)
+def test_one_device(replay: Replay, busy: Machine) -> None:
+    found = plugs(busy, PLUGS, 1)
     replay(GROUP, found["seconds"], goal_p99_ms=100, **spread(found["seconds"]))
 
 
-def test_hub_of_eight(replay: Replay, plane: Plane, busy: Machine) -> None:
+def test_hub_of_eight(replay: Replay, busy: Machine) -> None:
     """Eight devices at once, until the last is seen; they should cost few writes."""
     rounds = max(PLUGS // 8, 2)
-    found = plugs(plane, busy, rounds, 8)
+    found = plugs(busy, rounds, 8)
     writes = round(found["writes"] / rounds, 2)
     replay(GROUP, found["seconds"], writes_a_round=writes, **spread(found["seconds"]))
