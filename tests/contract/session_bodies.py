@@ -19,7 +19,7 @@ from pathlib import Path
 from usbdra.discovery.tree import read_device
 from usbdra.errors import AttachFailed, ExportFailed
 from usbdra.exporter.bind import Binder
-from usbdra.exporter.local import remote_of
+from usbdra.exporter.lease import remote_of
 from usbdra.importer.attach import Attacher
 from usbdra.state.exports import Session
 from usbdra.types import Attachment, BusId, DeviceName, Offer, PortState, RemoteDevice

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.agent.devices import NodeDevices
 from usbdra.agent.export import Export
 from usbdra.agent.fault import FaultFile
+from usbdra.agent.holds import Holds
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.ports import PortCount
@@ -53,7 +54,7 @@ from usbdra.plugin.server import PluginServer
 from usbdra.plugin.sockets import socket_paths
 from usbdra.slices.build import Layout, SliceOptions, Visibility, build
 from usbdra.slices.publish import Owner, SlicePublisher
-from usbdra.state.claims import ClaimRef, ClaimSchema
+from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema
 from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
 from usbdra.transport.tls import Identity, TlsFiles
@@ -112,15 +113,20 @@ class Agent:
         binder = Binder(
             options.root, events=hub, in_use=self._host_use, journal=options.run_dir / "exports"
         )
+        self._holds = Holds(
+            self._live.inventory, self._claim_records, self._outlived, self._live.changed
+        )
         self._broker = LocalBroker(
             binder,
             lambda: self._live.snapshot,
             authorise=self._authorise,
             outlived=self._outlived,
             held_here=self._held_here,
+            ports=self._holds,
         )
         dialler = Dialler(api, self._identity, options.port, options.encryption)
-        self._records = Records(RecordStore(options.state_dir / "claims", ClaimSchema()))
+        store = RecordStore(options.state_dir / "claims", ClaimSchema())
+        self._records = Records(store, self._holds.apply)
         self._port_count = PortCount(
             self._vhci.table, self._records, options.max_ports, options.node
         )
@@ -198,6 +204,7 @@ class Agent:
             group.create_task(self._export.run(ready))
             group.create_task(self._publish())
             group.create_task(self._supervisor.run())
+            group.create_task(self._holds.run())
             group.create_task(self._links.run())
             group.create_task(self._follow_devices())
             for ref in lost:
@@ -251,6 +258,7 @@ class Agent:
     async def _follow_devices(self) -> None:
         async for _ in self._live.watch():
             self._supervisor.devices_changed()
+            self._holds.devices_changed()
 
     def _ports(self) -> Sequence[Port]:
         try:
@@ -264,6 +272,9 @@ class Agent:
 
     async def _outlived(self, name: DeviceName, session: Session) -> bool:
         return await self._guard.outlived(name, session)
+
+    def _claim_records(self) -> Iterable[ClaimRecord]:
+        return self._records.all().values()
 
     def _held_here(self, name: DeviceName) -> ClaimRef | None:
         return self._devices.holder(name)

@@ -258,6 +258,7 @@ class NodeDevices:
             node=DeviceNode(device.node_path, device.major, device.minor),
             identity=_identity(device),
             children=nodes_of(self._root, device.syspath),
+            syspath=device.syspath,
         )
 
 

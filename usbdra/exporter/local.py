@@ -12,48 +12,30 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused, UsbdraError
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.broker import Granted, GrantRequest, Peer
+from usbdra.exporter.lease import (
+    Authorise,
+    HeldHere,
+    Lease,
+    Outlived,
+    Ports,
+    holder_of,
+    remote_of,
+    unavailable,
+)
 from usbdra.exporter.stubhost import USED
 from usbdra.state.exports import Session
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.watch import endpoints_of
-from usbdra.types import BusId, DeviceName, Endpoints, Offer, RemoteDevice
+from usbdra.types import BusId, Endpoints, Offer, RemoteDevice
 
 _log = logging.getLogger(__name__)
-
-Authorise = Callable[[Offer, GrantRequest, Peer], Awaitable[None]]
-"""Raises UsbdraError when this peer may not have this device."""
-
-Outlived = Callable[[DeviceName, Session], Awaitable[bool]]
-"""Whether the claim of a session entitles its node to the device no more, beyond doubt."""
-
-HeldHere = Callable[[DeviceName], object | None]
-"""Who on this node itself has a device, in words; None when nobody."""
-
-
-@dataclass(eq=False, slots=True)
-class Lease:
-    """One holder of one device, from the moment it was reserved to the device's release.
-
-    `end` watches the connection once it is the kernel's; a lease taken over from an earlier run
-    of this program (`adopted`) has none, there `link_ended` tells. `over`: the connection is known
-    to have ended. `closing` is the one task that ends the lease, however many ask for it.
-    """
-
-    session: Session
-    device: RemoteDevice
-    pinned: bool = False
-    end: LinkEnd | None = None
-    adopted: bool = False
-    over: bool = False
-    follower: asyncio.Task[None] | None = None
-    closing: asyncio.Task[None] | None = None
 
 
 class LocalBroker:
@@ -61,7 +43,7 @@ class LocalBroker:
 
     `authorise` has the word on each request after policy; the default lets in whom the listener
     let in. A session that `outlived` its claim makes way for the next rightful one. What is
-    `held_here`, by this node's own consumers, is never given away.
+    `held_here`, by this node's own consumers, is never given away. `ports` is told what is in use.
     """
 
     def __init__(
@@ -72,12 +54,14 @@ class LocalBroker:
         authorise: Authorise | None = None,
         outlived: Outlived | None = None,
         held_here: HeldHere | None = None,
+        ports: Ports | None = None,
     ) -> None:
         self._binder = binder
         self._snapshot = snapshot
         self._authorise = authorise
         self._outlived = outlived
         self._held_here = held_here
+        self._ports = ports
         self._leases: dict[BusId, Lease] = {}
         self._failed: dict[BusId, UsbdraError | OSError] = {}
 
@@ -88,9 +72,10 @@ class LocalBroker:
         for record in found.running:
             offer = offers.get(record.busid)
             if offer is not None and record.session is not None:
-                self._leases[record.busid] = Lease(
-                    record.session, remote_of(offer), pinned=record.pinned, adopted=True
-                )
+                syspath = offer.device.syspath
+                lease = Lease(record.session, remote_of(offer), syspath, adopted=True)
+                lease.pinned = record.pinned
+                self._begin(lease)
         for busid, error in found.failures:
             _log.error("device left half released: %s", error, extra={"device": busid})
             self._failed[busid] = error
@@ -117,9 +102,9 @@ class LocalBroker:
             busid = offer.device.busid
             lease = await self._current(busid)
             if lease is not None:
-                found.append(_taken(lease.device, f"in use by {lease.session.holder}"))
+                found.append(unavailable(lease.device, f"in use by {lease.session.holder}"))
             elif busid in self._failed:
-                found.append(_taken(remote_of(offer), str(self._failed[busid])))
+                found.append(unavailable(remote_of(offer), str(self._failed[busid])))
             elif offer.exportable:
                 found.append(remote_of(offer))
         return found
@@ -137,17 +122,17 @@ class LocalBroker:
             raise Refused(f"device {offer.name} is not offered: {offer.reason}")
         if self._authorise is not None:
             await self._authorise(offer, request, peer)
-        busid = offer.device.busid
         await self._free(offer, request, peer)
         lease = Lease(
-            Session(uuid.uuid4().hex, _holder(request, peer), request.claim, peer.node),
+            Session(uuid.uuid4().hex, holder_of(request, peer), request.claim, peer.node),
             remote_of(offer),
+            offer.device.syspath,
         )
         # No await since _free: neither a peer nor this node came between.
         holder = self._held_here(offer.name) if self._held_here is not None else None
         if holder is not None:
             raise DeviceBusy(offer.name, str(holder))
-        self._leases[busid] = lease
+        self._begin(lease)
         authorised = time.monotonic()
         try:
             await self._bind(offer, lease)
@@ -297,42 +282,16 @@ class LocalBroker:
         if not lease.pinned:
             await self._binder.release(lease.device.busid)
 
+    def _begin(self, lease: Lease) -> None:
+        self._leases[lease.device.busid] = lease
+        if self._ports is not None and lease.device.name is not None:
+            self._ports.taken(lease.syspath, lease.device.name, lease.session)
+
     def _forget(self, lease: Lease) -> None:
         if self._leases.get(lease.device.busid) is lease:
             del self._leases[lease.device.busid]
+            if self._ports is not None:
+                self._ports.left(lease.syspath)
 
     def _by_key(self, key: str) -> Lease | None:
         return next((one for one in self._leases.values() if one.session.key == key), None)
-
-
-def remote_of(offer: Offer) -> RemoteDevice:
-    """An offered device as the wire describes it."""
-    device = offer.device
-    return RemoteDevice(
-        busid=device.busid,
-        busnum=device.busnum,
-        devnum=device.devnum,
-        speed_code=device.speed.code,
-        vendor_id=device.vendor_id,
-        product_id=device.product_id,
-        bcd=device.bcd,
-        class_code=device.class_code,
-        subclass=device.subclass,
-        protocol=device.protocol,
-        configuration=device.configuration or 0,
-        interfaces=tuple((i.class_code, i.subclass, i.protocol) for i in device.interfaces),
-        name=offer.name,
-        serial=device.serial,
-        product=device.product,
-        manufacturer=device.manufacturer,
-    )
-
-
-def _taken(device: RemoteDevice, reason: str) -> RemoteDevice:
-    return replace(device, available=False, reason=reason)
-
-
-def _holder(request: GrantRequest, peer: Peer) -> str:
-    if request.claim is not None:
-        return f"claim {request.claim} of {peer}"
-    return f"{request.holder} of {peer}" if request.holder else str(peer)

@@ -188,7 +188,8 @@ class Acts:
 
         held = await self._hold(_order(record.ref, device), device.route, intent, drivers)
         self._on_step(Step.TAKEN, uid)
-        current = current.with_device(replace(device, held=held, intent=None))
+        syspath = (held.syspath if held is not None else "") or device.syspath
+        current = current.with_device(replace(device, held=held, intent=None, syspath=syspath))
         await self._records.put(current)
         self._on_step(Step.HELD, uid)
         if held is not None:

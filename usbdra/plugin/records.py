@@ -7,7 +7,7 @@ done in a thread; writes of one claim never overtake each other (threads.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from usbdra.errors import DeviceBusy
@@ -34,8 +34,9 @@ class Store(Protocol):
 class Records:
     """Claim records by UID."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, on_change: Callable[[], None] = lambda: None) -> None:
         self._store = store
+        self._on_change = on_change
         self._claims: dict[ClaimUid, ClaimRecord] = {}
         self._bad: list[SetAside] = []
 
@@ -52,6 +53,7 @@ class Records:
         for record in known.values():
             if record is not None:
                 await self.put(record)
+        self._on_change()
 
     def take_set_aside(self) -> Sequence[SetAside]:
         """The files that `load` could not use since the last call."""
@@ -90,16 +92,19 @@ class Records:
         except BaseException:
             self._claims.pop(uid, None)
             raise
+        self._on_change()
 
     async def put(self, record: ClaimRecord) -> None:
         """Replace the record. Raises StateError; memory and disk then say what they said."""
         await in_thread(self._store.save, record.ref.uid, record)
         self._claims[record.ref.uid] = record
+        self._on_change()
 
     async def drop(self, uid: ClaimUid) -> None:
         """Forget the claim. Raises StateError; the claim is then still on record."""
         await in_thread(self._store.delete, uid)
         self._claims.pop(uid, None)
+        self._on_change()
 
 
 def _same(one: DeviceRecord, other: DeviceRecord) -> bool:

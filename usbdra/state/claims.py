@@ -104,7 +104,8 @@ class DeviceNode:
 class Held:
     """A device in a claim's hands: its numbers of this boot and what it proved to be.
 
-    `port`, `devid` (as in Intent) and `link`, its connection, only on vhci.
+    `port`, `devid` (as in Intent) and `link`, its connection, only on vhci; `syspath`, where it
+    is plugged in, only for a device of this node.
     """
 
     busid: BusId
@@ -116,6 +117,7 @@ class Held:
     port: PortId | None = None
     devid: int | None = None
     link: Endpoints | None = None
+    syspath: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,9 @@ class DeviceRecord:
     drivers_off: Mapping[str, str] = field(default_factory=dict)
     """Interfaces of a device of this node (`1-3:1.0`) whose host drivers the claim keeps off, and
     which: written before the first is unbound, so that all get theirs back."""
+    syspath: str = ""
+    """The port of this node where the claim had its device: it stays the device's for the claim's
+    life, whatever is there meanwhile."""
 
     @property
     def base_request(self) -> str:

@@ -18,7 +18,8 @@ from usbdra.discovery.inventory import scan
 from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.broker import Broker, ClaimRef, GrantRequest, Peer
-from usbdra.exporter.local import Authorise, HeldHere, LocalBroker, Outlived
+from usbdra.exporter.lease import Authorise, HeldHere, Outlived
+from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.stubhost import BindLimits, StubHost
 from usbdra.state.exports import Session
 from usbdra.transport.watch import endpoints_of
