@@ -22,6 +22,9 @@ from usbdra.types import DeviceName, NodeName
 
 log = logging.getLogger(__name__)
 
+FIRST_ANSWER_TIME = 10.0
+"""Seconds that the first publication waits for the API."""
+
 
 class Assignments:
     """Run it; until its first answer, when `known` is set, every device is unknown."""
@@ -48,6 +51,13 @@ class Assignments:
                 self._assigned = now
                 on_change()
             self.known.set()
+
+    async def first_answer(self) -> None:
+        """Wait a little for it, so that a restart does not taint what is only not read yet."""
+        try:
+            await asyncio.wait_for(self.known.wait(), FIRST_ANSWER_TIME)
+        except TimeoutError:
+            log.warning("devices are published as nobody's: assignments are not known yet")
 
     def namespace(self, device: DeviceName) -> str | None:
         """The namespace of a device of this node, "" for none, None for not known."""

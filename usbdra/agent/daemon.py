@@ -18,6 +18,7 @@ from pathlib import Path
 from random import SystemRandom
 
 from usbdra.agent.addresses import NodeAddresses
+from usbdra.agent.assignments import Assignments
 from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.agent.devices import NodeDevices
 from usbdra.agent.export import Export
@@ -38,10 +39,12 @@ from usbdra.discovery.policy import is_candidate
 from usbdra.discovery.uevent import NetlinkSource, UeventHub
 from usbdra.errors import KernelUnsupported
 from usbdra.exporter.bind import Binder
+from usbdra.exporter.fence import no_fence
 from usbdra.exporter.local import LocalBroker
 from usbdra.importer.attach import Attacher
 from usbdra.kube import errors as kube_errors
 from usbdra.kube.client import KubeClient
+from usbdra.kube.custom import Contract
 from usbdra.kube.types import NODE
 from usbdra.pki import sets
 from usbdra.plugin.acts import Step
@@ -124,6 +127,8 @@ class Agent:
             held_here=self._held_here,
             ports=self._holds,
         )
+        self._assignments = _assignments(options, api)
+        allowed = self._assignments.require if self._assignments is not None else no_fence
         dialler = Dialler(api, self._identity, options.port, options.encryption)
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
         self._records = Records(store, self._holds.apply)
@@ -138,10 +143,11 @@ class Agent:
             events=hub,
             snapshot=lambda: self._live.snapshot,
             leases=self._broker,
+            allowed=allowed,
             root=options.root,
         )
         self._certificate = _certificate(options, api)
-        self._guard = ClaimGuard(api, options.driver, options.node, self._devices.holder)
+        self._guard = ClaimGuard(api, options.driver, options.node, self._devices.holder, allowed)
         self._reporter = KubeReporter(api, options.driver, options.node)
         self._refusals = RefusalEvents(api, options.node, self._reporter.event)
         self._export = Export(
@@ -220,6 +226,9 @@ class Agent:
         owner = Owner(self._options.node, await self._node_uid(), self._options.driver)
         publisher = SlicePublisher(self._api, owner, self._slices)
         async with asyncio.TaskGroup() as group:
+            if self._assignments is not None:
+                group.create_task(self._assignments.run(publisher.wake))
+                await self._assignments.first_answer()
             group.create_task(publisher.run())
             group.create_task(self._ready(publisher))
             async for _ in self._live.watch():
@@ -241,13 +250,15 @@ class Agent:
 
     def _slices(self, dropped: frozenset[str]) -> Sequence[dict[str, object]]:
         """What to publish now, given the fields that this API server does not keep."""
+        offers = self._live.snapshot.offers
         options = SliceOptions(
             node=self._options.node,
             group=self._options.group,
             visibility=Visibility(self._options.visibility),
             layout=Layout.PORTS if dropped & FALLBACK_FIELDS else Layout.HUB,
+            taints=self._assignments.taints(o.name for o in offers) if self._assignments else {},
         )
-        return build(self._live.snapshot.offers, self._port_count.published(), options)
+        return build(offers, self._port_count.published(), options)
 
     async def _recover(self) -> Sequence[ClaimRef]:
         """Finish what an earlier agent left; the claims that are to be restored."""
@@ -309,6 +320,14 @@ def _certificate(options: AgentOptions, api: KubeClient) -> NodeCertificate | No
         options.pki_owner,
     )
     return NodeCertificate(api, wanted)
+
+
+def _assignments(options: AgentOptions, api: KubeClient) -> Assignments | None:
+    """What knows which namespace may use which device of this node, where anybody says so."""
+    if options.assignment == "Off":
+        return None
+    required = options.assignment == "Required"
+    return Assignments(api, Contract(options.group), options.node, required=required)
 
 
 def _boot_id() -> str:

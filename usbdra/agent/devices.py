@@ -17,6 +17,7 @@ from typing import Protocol
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.discovery.tree import read_device
 from usbdra.errors import DeviceBusy, HostInUse, IdentityChanged, NotFound, Refused
+from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer import drivers
 from usbdra.importer.attach import Attacher as PortAttacher
 from usbdra.importer.children import nodes_of
@@ -79,6 +80,7 @@ class NodeDevices:
         events: EventSource,
         snapshot: Callable[[], Snapshot],
         leases: Leases,
+        allowed: Allowed = no_fence,
         root: Path = Path("/"),
         detach_timeout: float = 10.0,
         host_drivers: drivers.DriverFiles = drivers.KERNEL,
@@ -90,6 +92,7 @@ class NodeDevices:
         self._events = events
         self._snapshot = snapshot
         self._leases = leases
+        self._allowed = allowed
         self._root = root
         self._detach_timeout = detach_timeout
         self._host_drivers = host_drivers
@@ -129,6 +132,7 @@ class NodeDevices:
 
     async def take_local(self, order: Order, drivers_off: DriversHook) -> Held:
         """Hold a device plugged into this node, so that nobody exports it meanwhile."""
+        self._allowed(order.name, order.claim.namespace)
         await self._leases.reclaim(self._offer(order.name))
         offer = self._offer(order.name)
         holder = self._local.get(order.name)
