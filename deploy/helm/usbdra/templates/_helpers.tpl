@@ -2,6 +2,10 @@
 {{- define "usbdra.signer" -}}
 {{- if eq .Values.agent.certificates.mode "Cluster" }}{{ .Values.group }}/usbdra-node{{ else }}{{ .Values.agent.certificates.signerName }}{{ end }}
 {{- end }}
+{{- define "usbdra.assignment" -}}
+{{- if and .Values.requireAssignment (not .Values.controller.enabled) }}{{ fail "requireAssignment needs controller.enabled: without it no device can be assigned" }}{{ end }}
+{{- if .Values.requireAssignment }}Required{{ else if and .Values.policies.enabled .Values.controller.enabled }}Optional{{ else }}Off{{ end }}
+{{- end }}
 {{- define "usbdra.labels" -}}
 app.kubernetes.io/name: usbdra
 app.kubernetes.io/instance: {{ .Release.Name }}
