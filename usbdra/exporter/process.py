@@ -81,6 +81,7 @@ async def _until(what: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
         try:
             return await attempt()
         except UsbdraError as error:
-            _log.warning("%s: %s", what, error, extra={"reason": error.reason})
+            # The text alone: a record that is kept must not keep what the attempt held.
+            _log.warning("%s: %s", what, str(error), extra={"reason": error.reason})
         await asyncio.sleep(pause)
         pause = min(pause * 2, longest)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node whose exporter is a real unprivileged process; its agent is this process.
+
+Desk, guard and evidence are the real ones, in front of the real broker on the fake kernel. Links
+are encrypted where this machine's kernel has TLS, in clear elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fakes.certificates import certificates
+from tests.fakes.exporter import UID, ExporterProcess
+from tests.fakes.kernel import FakeKernel
+from tests.fakes.sysfs import FakeDevice
+from usbdra.agent.export import Export
+from usbdra.agent.options import AgentOptions
+from usbdra.discovery.inventory import scan
+from usbdra.exporter.bind import Binder
+from usbdra.exporter.local import LocalBroker
+from usbdra.exporter.stubhost import BindLimits, StubHost
+from usbdra.importer.dial import Link, dial
+from usbdra.transport.ktls import Encryption
+from usbdra.transport.sockets import LinkTimeouts
+from usbdra.types import ClaimUid, NodeName
+from usbdra.usbip.extension import ClaimRef
+
+NAME = "usb-0781-5581-a1"
+CLAIM = ClaimRef("lab", "one", ClaimUid("u-1"))
+
+
+@dataclass
+class World:
+    """A node with a stick; `nodes` are the addresses that the API server knows."""
+
+    kernel: FakeKernel
+    stick: FakeDevice
+    exporter: ExporterProcess
+    nodes: dict[str, set[str]]
+
+    @asynccontextmanager
+    async def link(self, who: str = "b", answer: float = 15.0) -> AsyncIterator[Link]:
+        link = await dial(
+            "127.0.0.1",
+            self.exporter.port,
+            identity=certificates().identity(who),
+            expect="node-a",
+            encryption=Encryption.ALLOWED,
+            timeouts=LinkTimeouts(answer=answer),
+        )
+        async with link:
+            yield link
+
+    async def given_back(self) -> None:
+        async with asyncio.timeout(5):
+            while driver_of(self.stick) != "usb" or self.kernel.sockets:
+                await asyncio.sleep(0.005)
+
+
+def driver_of(device: FakeDevice) -> str | None:
+    try:
+        return os.readlink(device.path / "driver").rpartition("/")[2]
+    except FileNotFoundError:  # the writes happen in a thread of their own
+        return None
+
+
+@asynccontextmanager
+async def running(root: Path) -> AsyncIterator[World]:
+    """A node as above, its exporter listening, until the end."""
+    exporter = ExporterProcess()
+    nodes = {"node-b": {"127.0.0.1"}}
+
+    async def addresses(node: NodeName) -> set[str]:
+        return nodes.get(node, set())
+
+    async with FakeKernel(root) as kernel:
+        stick = kernel.stub.plug(3, serial=b"A1")
+        limits = BindLimits(status=0.2, driver=0.1)
+        host = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub, limits=limits)
+        binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
+        broker = LocalBroker(binder, lambda: scan(kernel.root, node="a"))
+        await broker.start()
+        options = AgentOptions(
+            node=NodeName("node-a"),
+            pod_uid="p",
+            port=exporter.port,
+            encryption=Encryption.ALLOWED,
+            exporter="process",
+            exporter_socket=exporter.socket,
+            exporter_uid=UID,
+        )
+        export = Export(options, broker, pki=lambda: certificates().a, addresses=addresses)
+        serving = asyncio.create_task(export.run())
+        async with exporter:
+            yield World(kernel, stick, exporter, nodes)
+        serving.cancel()
+        await asyncio.wait([serving])
+        await broker.stop()
