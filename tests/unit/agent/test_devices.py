@@ -17,6 +17,7 @@ from tests.fakes.tcp import TcpPair
 from usbdra.agent.devices import Connection, NodeDevices
 from usbdra.discovery.inventory import scan
 from usbdra.errors import DeviceBusy, IdentityChanged, NoFreePort, NotFound, Refused
+from usbdra.exporter import fence
 from usbdra.importer.attach import Attacher, AttachLimits
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef, DeviceRecord, Held, Identity, Intent, Route
@@ -38,6 +39,7 @@ class Node:
     def __init__(self, root: Path, kernel: FakeKernel) -> None:
         self.kernel, self.root = kernel, root
         self.abroad: str | None = None
+        self.assigned = ""
         self.exporter = remote()
         self.link: Endpoints | None = None
         self.pairs: list[TcpPair] = []
@@ -55,10 +57,14 @@ class Node:
             events=self.kernel.events,
             snapshot=lambda: scan(self.root, node="b"),
             leases=self,
+            allowed=self.allow,
             root=self.root,
             detach_timeout=1.0,
             host_drivers=HostDrivers(self.root),
         )
+
+    def allow(self, device: DeviceName, namespace: str) -> None:
+        fence.require(device, namespace, self.assigned, required=False)
 
     async def reclaim(self, offer: Offer) -> None:
         if self.abroad is not None:
@@ -155,6 +161,19 @@ async def test_r03_no_free_port_is_an_error_that_passes(node: Node) -> None:
     assert node.pairs[-1].peer_sees_end(), "the exporter is told at once"
     await node.devices.release(REF, record(taken[3]))
     assert (await node.devices.attach_remote(order(), node.intent)).port == taken[3].port
+
+
+async def test_a_device_of_another_namespace_is_not_taken_on_its_own_node_either(
+    node: Node,
+) -> None:
+    node.kernel.stub.plug(3, serial=b"A1")
+    node.assigned = "other"
+    with pytest.raises(Refused, match="assigned to another namespace than lab"):
+        await node.devices.take_local(order(B), node.off)
+    assert node.devices.holder(NAME) is None
+    node.assigned = "lab"
+    await node.devices.take_local(order(B), node.off)
+    assert node.devices.holder(NAME) == REF
 
 
 async def test_a_local_device_is_held_for_one_claim(node: Node) -> None:
