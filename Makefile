@@ -95,6 +95,10 @@ kernel: $(STAMP) ## two machines under QEMU with stock kernels 6.1 and 6.12 (roo
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PYTEST) tests/kernel --timeout=900 --junitxml=$(RESULTS)/kernel.xml
 
+.PHONY: install-yaml
+install-yaml: $(STAMP) ## render deploy/install.yaml and uninstall.yaml from the chart
+	@$(PY) -m tests.cluster.flat
+
 .PHONY: api
 api: $(STAMP) ## chart, objects and rights against a control plane alone, no QEMU (root)
 	@mkdir -p $(RESULTS)

@@ -36,6 +36,7 @@ def render(values: Mapping[str, str] | None = None) -> str:
     """The chart's manifests. Raises RuntimeError with what helm said."""
     command = [str(helm_binary()), "template", "usbdra", str(CHART), "--namespace", NAMESPACE]
     command += ["--kube-version", kubernetes_version(), "--set", "createNamespace=true"]
+    command += ["--no-hooks"]  # they belong to an uninstallation
     for key, value in (values or {}).items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

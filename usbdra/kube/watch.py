@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,7 +77,7 @@ class Reflector:
         self._on_error = on_error
         self._backoff = backoff
 
-    async def run(self) -> AsyncIterator[Change | Synced]:
+    async def run(self) -> AsyncGenerator[Change | Synced, None]:
         """Changes in the order the server made them; only cancellation ends it.
 
         Errors are given to `on_error` and retried with growing, jittered pauses: an API server

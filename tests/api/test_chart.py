@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that users apply, as the real API server sees it: chart, flat files, examples."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.bed.clusterbin import helm_binary
+from tests.cluster import flat
+from tests.cluster.api import ClusterApi
+from tests.cluster.driver import CHART, NAMESPACE, ROOT, render
+
+EXAMPLES = sorted((ROOT / "deploy/examples").glob("*/manifest.yaml"))
+# One set for each branch of the templates.
+VALUES: dict[str, dict[str, str]] = {
+    "defaults": {},
+    "certificates by the controller": {"agent.certificates.mode": "Cluster"},
+    "certificates by cert-manager": {
+        "agent.certificates.mode": "CertManager",
+        "agent.certificates.signerName": "clusterissuers.cert-manager.io/usb",
+    },
+    "no controller": {"controller.enabled": "false"},
+    "another group, an image elsewhere": {
+        "group": "usb.example.com",
+        "image.repository": "registry.example.com/team/usbdra",
+        "image.tag": "1.2.3",
+        "image.pullSecrets[0].name": "registry",
+        "agent.priorityClassName": "",
+    },
+    "every switch the other way": {
+        "agent.visibility": "Node",
+        "agent.forwardLowSpeed": "true",
+        "requireAssignment": "true",
+        "policies.enabled": "true",
+        "policies.deviceClasses[0]": "scanners.example.com",
+    },
+}
+
+
+def dry_run(api: ClusterApi, manifest: str | Path) -> list[str]:
+    """Server-side dry run that refuses unknown and doubled fields; the objects it named."""
+    words = ["apply", "--dry-run=server", "--validate=strict", f"--namespace={NAMESPACE}", "-f"]
+    if isinstance(manifest, Path):
+        return api.kubectl(*words, str(manifest)).splitlines()
+    return api.kubectl(*words, "-", text=manifest).splitlines()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _namespace(api: ClusterApi) -> None:
+    """A dry run of the namespace does not make it; what goes into it needs it."""
+    api.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {NAMESPACE}}}}}")
+
+
+def lint(values: Mapping[str, object]) -> subprocess.CompletedProcess[str]:
+    """`helm lint --strict` with values from a file."""
+    command = [str(helm_binary()), "lint", "--strict", str(CHART), "--values", "-"]
+    text = json.dumps(values)
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+
+
+def test_helm_finds_nothing_wrong() -> None:
+    done = lint({})
+    assert done.returncode == 0, done.stdout
+    assert "WARNING" not in done.stdout
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_api_server_takes_all_of_the_chart(api: ClusterApi, name: str) -> None:
+    text = render(VALUES[name])
+    assert len(dry_run(api, text)) == len([item for item in yaml.safe_load_all(text) if item])
+
+
+@pytest.mark.parametrize("name", ["install.yaml", "uninstall.yaml"])
+def test_the_api_server_takes_the_flat_files(api: ClusterApi, name: str) -> None:
+    assert dry_run(api, ROOT / "deploy" / name)
+
+
+def test_the_flat_files_are_what_the_chart_gives() -> None:
+    assert flat.stale() == [], "run `make install-yaml`"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
+def test_the_api_server_takes_the_examples(api: ClusterApi, path: Path) -> None:
+    assert dry_run(api, path)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"visibility": "Node"}, "visibility"),
+        ({"agent": {"prot": 3241}}, "prot"),
+        ({"image": {"tags": "1"}}, "tags"),
+        ({"image": {"pullSecrets": [{"nmae": "x"}]}}, "nmae"),
+        ({"controller": {"replica": 2}}, "replica"),
+        ({"agent": {"certificates": {"modus": "Files"}}}, "modus"),
+        ({"agent": {"port": 0}}, "port"),
+        ({"agent": {"visibility": "Everywhere"}}, "visibility"),
+        ({"kubeletDir": "var/lib/kubelet"}, "kubeletDir"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(values: Mapping[str, object], said: str) -> None:
+    done = lint(values)
+    assert done.returncode == 1
+    assert said in done.stdout.partition("values don't meet the specifications")[2]
+
+
+def test_an_agent_is_evicted_last_and_two_may_overlap() -> None:
+    (agent,) = [m for m in yaml.safe_load_all(render()) if m and m["kind"] == "DaemonSet"]
+    spec = agent["spec"]["template"]["spec"]
+    assert spec["priorityClassName"] == "system-node-critical"
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert agent["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    for container in spec["containers"]:
+        assert not container.get("ports"), "two instances overlap on the host's network"
+        assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
