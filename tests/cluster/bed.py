@@ -130,7 +130,8 @@ class ClusterBed:
         known: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
         archives = [Path(archive) for archive in known["archives"]]
         self.spec = ClusterSpec(feature_gates=known["feature_gates"], archives=archives)
-        self.bed = self._stack.enter_context(from_description(folder, known["nodes"]))
+        self.bed = from_description(folder, known["nodes"])
+        self._stack.callback(self.bed.down)
         self._control_plane(cluster_binary())
         self._stack.callback(self.plane.let_go)
         self.plane.take_over(known["control_plane"])
