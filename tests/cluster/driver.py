@@ -62,7 +62,8 @@ def _usbdra(bed: ClusterBed, name: str, *words: str) -> None:
     bed.machine(name).sh(f"mkdir -p {PKI}")
     mount = f"--mount=type=bind,src={PKI},dst={PKI},options=rbind:rw"
     image, run = f"localhost/usbdra:{VERSION}", f"pki-{time.monotonic_ns()}"
-    bed.nodes[name].ctr("run", "--rm", mount, image, run, *words, timeout=120)
+    # ctr takes these words for the whole command, the image's entry point included
+    bed.nodes[name].ctr("run", "--rm", mount, image, run, "usbdra", *words, timeout=120)
 
 
 def installed(bed: ClusterBed) -> bool:
