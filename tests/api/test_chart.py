@@ -25,6 +25,11 @@ VALUES: dict[str, dict[str, str]] = {
         "agent.certificates.mode": "CertManager",
         "agent.certificates.signerName": "clusterissuers.cert-manager.io/usb",
     },
+    "an exporter without privilege": {
+        "exporter.mode": "process",
+        "exporter.allowedCIDRs[0]": "10.0.0.0/8",
+    },
+    "the agent listens itself": {"exporter.mode": "inprocess", "exporter.encryption": "Allowed"},
     "no controller": {"controller.enabled": "false"},
     "another group, an image elsewhere": {
         "group": "usb.example.com",
@@ -102,6 +107,8 @@ def test_the_api_server_takes_the_examples(api: ClusterApi, path: Path) -> None:
         ({"agent": {"port": 0}}, "port"),
         ({"agent": {"visibility": "Everywhere"}}, "visibility"),
         ({"kubeletDir": "var/lib/kubelet"}, "kubeletDir"),
+        ({"exporter": {"encryption": "Sometimes"}}, "encryption"),
+        ({"exporter": {"uid": 0}}, "uid"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(values: Mapping[str, object], said: str) -> None:
@@ -116,7 +123,32 @@ def test_an_agent_is_evicted_last_and_two_may_overlap() -> None:
     assert spec["priorityClassName"] == "system-node-critical"
     assert spec["tolerations"] == [{"operator": "Exists"}]
     assert agent["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= spec["containers"][0].keys()
     for container in spec["containers"]:
         assert not container.get("ports"), "two instances overlap on the host's network"
-        assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_the_exporter_has_nothing_but_the_agents_socket() -> None:
+    (agent,) = [
+        m
+        for m in yaml.safe_load_all(render({"exporter.mode": "process"}))
+        if m and m["kind"] == "DaemonSet"
+    ]
+    spec = agent["spec"]["template"]["spec"]
+    privileged, exporter = spec["containers"]
+    assert exporter["securityContext"] == {
+        "runAsUser": 64241,
+        "runAsGroup": 64241,
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert f"--exporter-uid={exporter['securityContext']['runAsUser']}" in privileged["args"]
+    socket = {"name": "exporter", "mountPath": "/run/usbdra-exporter"}
+    assert exporter["volumeMounts"] == [{**socket, "readOnly": True}]
+    assert socket in privileged["volumeMounts"]
+    # No token of the API by the back door: kubelets mount it into every container by default.
+    assert spec["automountServiceAccountToken"] is False

@@ -12,3 +12,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
+
+{{/* Networks from which anyone may connect to the exporter, as an environment variable. */}}
+{{- define "usbdra.networks" -}}
+{{- with .Values.exporter.allowedCIDRs -}}
+- {name: USBDRA_ALLOWED_CIDRS, value: {{ join "," . | quote }}}
+{{- end -}}
+{{- end }}
