@@ -54,8 +54,8 @@ class Api(Lister, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CertificateOptions:
-    """directory: where sets.py keeps the sets. owner: the user of the exporter, who reads them.
-    namespace and bundle: the ConfigMap with the CAs to believe, key `ca.crt`."""
+    """directory: where sets.py keeps the sets. namespace and bundle: the ConfigMap with the CAs
+    to believe, key `ca.crt`."""
 
     node: NodeName
     directory: Path
@@ -63,7 +63,6 @@ class CertificateOptions:
     namespace: str
     bundle: str = "usbdra-trust"
     lifetime: timedelta = timedelta(hours=24)
-    owner: int | None = None
 
 
 class NodeCertificate:
@@ -150,7 +149,7 @@ class NodeCertificate:
             "tls.crt": pair.cert_pem(),
             "ca.crt": trust.write_bundle(self._bundle),
         }
-        sets.publish(self._options.directory, contents, self._options.owner)
+        sets.publish(self._options.directory, contents)
 
     async def _ask(self, uid: str, addresses: Sequence[str]) -> Pair:
         """A certificate for a new key. Raises Refused with the signer's reason, ApiError."""

@@ -35,7 +35,6 @@ from usbdra.agent.views import PublishedDevices
 from usbdra.discovery import hostuse, tree
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import LiveInventory
-from usbdra.discovery.policy import is_candidate
 from usbdra.discovery.uevent import NetlinkSource, UeventHub
 from usbdra.errors import KernelUnsupported
 from usbdra.exporter.bind import Binder
@@ -291,8 +290,7 @@ class Agent:
         return self._devices.holder(name)
 
     def _host_use(self, busid: BusId) -> str | None:
-        devices = [d for d in self._live.snapshot.devices if is_candidate(d)]
-        return hostuse.find_holders(self._options.root, devices).get(busid)
+        return hostuse.holder_of(self._options.root, busid)
 
     def _pki(self) -> Path:
         """The directory of the node's certificate."""
@@ -317,7 +315,6 @@ def _certificate(options: AgentOptions, api: KubeClient) -> NodeCertificate | No
         options.namespace,
         options.trust_bundle,
         timedelta(hours=options.certificate_hours),
-        options.pki_owner,
     )
     return NodeCertificate(api, wanted)
 

@@ -44,8 +44,6 @@ class AgentOptions:
     """The agent's own namespace: where the trust bundle is."""
     trust_bundle: str = "usbdra-trust"
     certificate_hours: int = 24
-    pki_owner: int | None = None
-    """User besides root who may read the certificate's key; None for none."""
     run_dir: Path = Path("/run/usbdra")
     state_dir: Path = Path("/var/lib/usbdra")
     kubelet_dir: Path = Path("/var/lib/kubelet")

@@ -26,31 +26,27 @@ CURRENT = "current"
 _PREFIX = "set-"
 
 
-def publish(directory: Path, contents: Mapping[str, bytes], owner: int | None = None) -> Path:
+def publish(directory: Path, contents: Mapping[str, bytes]) -> Path:
     """Make `contents` (file name to bytes) the current set; returns the path of the link.
 
-    owner: the user who may read it, besides root; None for whoever runs this. Directories are
-    0700 and files 0600. The set before stays for readers that have begun to read it; older ones
+    Directories are 0700 and files 0600. The set before stays for readers that have begun to read it; older ones
     go. Raises ConfigError naming what cannot be written.
     """
     try:
         files.make_directory(directory)
-        _own(directory, owner)
         with _alone(directory):
-            return _publish(directory, contents, owner)
+            return _publish(directory, contents)
     except OSError as error:
         name = error.filename or directory
         raise ConfigError(f"cannot write {name}: {error.strerror}") from error
 
 
-def _publish(directory: Path, contents: Mapping[str, bytes], owner: int | None) -> Path:
+def _publish(directory: Path, contents: Mapping[str, bytes]) -> Path:
     link = directory / CURRENT
     fresh = directory / f"{_PREFIX}{secrets.token_hex(8)}"
     fresh.mkdir(mode=0o700)
     for name, data in contents.items():
         files.write_file(fresh / name, data, 0o600, replace=False)
-        _own(fresh / name, owner)
-    _own(fresh, owner)
     before = link.readlink().name if link.is_symlink() else ""
     temporary = directory / f".{CURRENT}.{secrets.token_hex(8)}"
     temporary.symlink_to(fresh.name)
@@ -69,11 +65,6 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def _own(path: Path, owner: int | None) -> None:
-    if owner is not None:
-        os.chown(path, owner, owner)
 
 
 def _sweep(directory: Path, keep: set[str]) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -61,13 +60,6 @@ def test_what_a_kill_left_behind_is_swept(tmp_path: Path) -> None:
     (tmp_path / f".{sets.CURRENT}.dead").symlink_to("set-dead")
     sets.publish(tmp_path, contents(issue()))
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_the_exporters_user_reads_it(tmp_path: Path) -> None:
-    user = os.geteuid() or 65534  # only root can give files away
-    link = sets.publish(tmp_path / "pki", contents(issue()), owner=user)
-    paths = (tmp_path / "pki", link, *link.iterdir())
-    assert {path.stat().st_uid for path in paths} == {user}
 
 
 def test_nothing_usable_is_none(tmp_path: Path) -> None:

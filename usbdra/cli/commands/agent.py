@@ -32,7 +32,6 @@ _BOOL = click.Choice(("true", "false"))
 @click.option("--namespace", envvar="POD_NAMESPACE", default="", help="The agent's namespace.")
 @click.option("--trust-bundle", default="usbdra-trust", help="ConfigMap with the CAs to believe.")
 @click.option("--certificate-hours", type=click.IntRange(1, 8760), default=24)
-@click.option("--pki-owner", type=click.IntRange(0), help="UID that may read the key as well.")
 @click.option("--encryption", type=click.Choice(("Required", "Allowed", "Off")))
 @click.option(
     "--exporter",
@@ -88,7 +87,6 @@ def agent_command(
     namespace: str,
     trust_bundle: str,
     certificate_hours: int,
-    pki_owner: int | None,
     encryption: str | None,
     exporter: str,
     exporter_socket: Path,
@@ -148,7 +146,6 @@ def agent_command(
         namespace=namespace,
         trust_bundle=trust_bundle,
         certificate_hours=certificate_hours,
-        pki_owner=pki_owner,
         run_dir=settings.run_dir,
         kubelet_dir=kubelet_dir,
         cdi_dir=cdi_dir,
