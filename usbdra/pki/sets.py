@@ -29,8 +29,8 @@ _PREFIX = "set-"
 def publish(directory: Path, contents: Mapping[str, bytes]) -> Path:
     """Make `contents` (file name to bytes) the current set; returns the path of the link.
 
-    Directories are 0700 and files 0600. The set before stays for readers that have begun to read it; older ones
-    go. Raises ConfigError naming what cannot be written.
+    Directories are 0700 and files 0600. The set before stays for readers that have begun to
+    read it; older ones go. Raises ConfigError naming what cannot be written.
     """
     try:
         files.make_directory(directory)
