@@ -2,7 +2,7 @@
 """A made-up machine on which the real agent runs: its own /sys, /dev, /run and network namespace.
 
 The agent is the program as it is installed. A mount namespace shows it a tree of
-`tests.fakes.sysfs` as /sys and /dev, and events reach it from the kernel's own netlink group:
+`tests.fakes.sysfs` as /sys and /dev and keeps what the host mounts from it, and events reach it from the kernel's own netlink group:
 who is root in a network namespace may send there (lib/kobject_uevent.c `uevent_net_rcv_skb`).
 So nothing in the product knows that the machine is made up. Owns the files and the process.
 """
@@ -10,7 +10,6 @@ So nothing in the product knows that the machine is made up. Owns the files and 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import socket
 import struct
@@ -41,7 +40,9 @@ _DEVICES = ("null", "zero", "random", "urandom")
 # `ip netns exec` has made a mount namespace of its own already.
 _ENCLOSE = """
 set -e
+mount --make-rprivate /
 for device in {devices}; do mount --bind /dev/$device "$0/dev/$device"; done
+mount --bind "$0/proc/self/mountinfo" /proc/1/mountinfo
 mount --bind "$0/sys" /sys
 mount --rbind "$0/dev" /dev
 mount --bind "$0/run" /run
@@ -174,6 +175,7 @@ class Machine:
             "pod-uid": POD,
             "kubelet-dir": self.kubelet,
             "cdi-dir": self.root / "cdi",
+            "exporter": "process",
         }
         flags = [f"--{name}={value}" for name, value in options.items()]
         command = [sys.executable, "-m", "usbdra", "agent", *flags]
@@ -218,6 +220,7 @@ def resident_mib(pid: int) -> dict[str, float]:
     return {ours: round(int(found[name][1]) / 1024, 1) for ours, name in names.items()}
 
 
-def threads(pid: int) -> int:
-    """How many threads a process has."""
-    return len(os.listdir(f"/proc/{pid}/task"))
+def cpu_seconds(pid: int) -> float:
+    """What all threads of a process have used of a CPU so far, by the scheduler's own count."""
+    files = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster.conftest import Plane
-from bench.cluster.machine import Machine, resident_mib
+from bench.cluster.machine import Machine, cpu_seconds, resident_mib
 from bench.cluster.syscalls import trace
 from bench.conftest import Replay, spread
 from tests.fakes.kubelet import FakeKubelet
@@ -66,11 +66,16 @@ def test_idle(replay: Replay, full: Machine, tmp_path: Path) -> None:
         async with registered(full):
             await asyncio.to_thread(full.wait_published)
             await asyncio.sleep(SETTLE_SECONDS)
+            used = cpu_seconds(full.pid)
+            await asyncio.sleep(IDLE_SECONDS)
+            used = cpu_seconds(full.pid) - used
             calls = await asyncio.to_thread(trace, full.pid, IDLE_SECONDS, tmp_path / "strace")
             found = resident_mib(full.pid)
-        found["calls_a_minute"] = round(calls.total() * 60 / IDLE_SECONDS, 1)
+        rate = 60 / IDLE_SECONDS
+        found["cpu_ms_a_minute"] = round(used * 1e3 * rate, 1)
+        found["calls_a_minute"] = round(calls.total() * rate)
         for (thread, name), number in calls.most_common():
-            found[f"{thread}.{name}"] = round(number * 60 / IDLE_SECONDS, 1)
+            found[f"{thread}.{name}"] = round(number * rate)
         return found
 
     found = asyncio.run(look())
