@@ -14,6 +14,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
@@ -61,7 +62,7 @@ from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
-from usbdra.types import BusId, ClaimUid, DeviceName, Port
+from usbdra.types import ClaimUid, DeviceName, Port
 from usbdra.vhci.driver import VhciDriver
 
 log = logging.getLogger(__name__)
@@ -113,7 +114,10 @@ class Agent:
             options.root, node=options.node, lock_file=options.run_dir / "vhci.lock"
         )
         binder = Binder(
-            options.root, events=hub, in_use=self._host_use, journal=options.run_dir / "exports"
+            options.root,
+            events=hub,
+            in_use=partial(hostuse.holder_of, options.root),
+            journal=options.run_dir / "exports",
         )
         self._holds = Holds(
             self._live.inventory, self._claim_records, self._outlived, self._live.changed
@@ -288,9 +292,6 @@ class Agent:
 
     def _held_here(self, name: DeviceName) -> ClaimRef | None:
         return self._devices.holder(name)
-
-    def _host_use(self, busid: BusId) -> str | None:
-        return hostuse.holder_of(self._options.root, busid)
 
     def _pki(self) -> Path:
         """The directory of the node's certificate."""

@@ -7,7 +7,6 @@ node's snapshot and the exporter's leases; decides nothing about claims and writ
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from usbdra.discovery.snapshot import Snapshot
-from usbdra.discovery.tree import read_device
+from usbdra.discovery.tree import device_at
 from usbdra.errors import DeviceBusy, HostInUse, IdentityChanged, NotFound, Refused
 from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer import drivers
@@ -221,9 +220,7 @@ class NodeDevices:
         raise NotFound(f"device {name} is not plugged into this node any more")
 
     def _at(self, busid: BusId) -> UsbDevice | None:
-        link = self._root / "sys/bus/usb/devices" / busid
-        real = os.path.relpath(os.path.realpath(link), os.path.realpath(self._root))
-        return read_device(self._root, f"/{real}")
+        return device_at(self._root, busid)
 
     def _held(self, attachment: Attachment) -> Held:
         device = self._at(attachment.busid)

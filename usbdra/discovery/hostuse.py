@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from usbdra.discovery import tree
 from usbdra.discovery.policy import CONSOLE_KEYBOARD, is_candidate
 from usbdra.types import BusId, UsbDevice
 
@@ -39,21 +40,30 @@ def find_holders(root: str | Path, devices: Iterable[UsbDevice]) -> dict[BusId, 
     The first use found names it: disks, then network, then keyboard. Files that are absent
     mean no use; nothing is raised for them.
     """
-    host = _Host(str(root).rstrip("/"))
     candidates = {d.busid: d for d in devices if is_candidate(d)}
+    host = _Host(str(root).rstrip("/"), candidates)
     holders: dict[BusId, str] = {}
-    for found in (host.block_uses(), host.network_uses(), host.console_uses(candidates)):
+    for found in (host.block_uses(), host.network_uses(), host.console_uses()):
         for busid, text in found:
-            if busid in candidates:
-                holders.setdefault(BusId(busid), text)
+            holders.setdefault(BusId(busid), text)
     return holders
 
 
-class _Host:
-    """One look at a machine's use of its devices."""
+def holder_of(root: str | Path, busid: BusId) -> str | None:
+    """What of the host uses this device now; None when nothing does, or there is no such device.
 
-    def __init__(self, prefix: str) -> None:
+    Reads that one device and what can concern it, not the tree.
+    """
+    device = tree.device_at(root, busid)
+    return find_holders(root, [device]).get(busid) if device is not None else None
+
+
+class _Host:
+    """One look at a machine's use of some devices; what cannot concern them is not read."""
+
+    def __init__(self, prefix: str, candidates: dict[BusId, UsbDevice]) -> None:
         self.prefix = prefix
+        self.candidates = candidates
 
     # Block devices.
 
@@ -136,8 +146,8 @@ class _Host:
 
     # The console keyboard.
 
-    def console_uses(self, candidates: dict[BusId, UsbDevice]) -> Iterator[tuple[str, str]]:
-        keyboards = [d for d in candidates.values() if _is_host_keyboard(d)]
+    def console_uses(self) -> Iterator[tuple[str, str]]:
+        keyboards = [d for d in self.candidates.values() if _is_host_keyboard(d)]
         if not keyboards or not any(_VT.match(line) for line in self._lines("proc/consoles")):
             return
         attached = {busid for busid in self._kbd_handlers() if busid is not None}
@@ -157,13 +167,13 @@ class _Host:
     # Shared.
 
     def _usb_owned(self, directory: str) -> dict[str, str]:
-        """Entries of a sysfs class directory that live below a USB device, with its busid."""
+        """Entries of a sysfs class directory that live below a candidate, with its busid."""
         owned = {}
         for name in self._names(f"sys/{directory}"):
             path = self._real(f"{directory}/{name}")
             busid = _usb_owner(path) if path is not None else None
-            if busid is not None:
-                owned[name] = busid
+            if busid in self.candidates:
+                owned[name] = str(busid)
         return owned
 
     def _lower(self, directory: str, name: str, below: str) -> Iterator[str]:

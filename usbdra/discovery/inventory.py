@@ -90,6 +90,8 @@ class Inventory:
         self._places: dict[names.Identity, set[str]] = {}
         self._children: dict[str, set[str]] = {}
         self._pending: dict[str, str] = {}
+        self._stale: dict[str, None] = {}
+        self._touched: set[str] = set()
         self._skipped: dict[str, str] = {}
         self._snapshot: Snapshot | None = None
 
@@ -120,10 +122,23 @@ class Inventory:
         """True while a device waits for `retry()`."""
         return bool(self._pending)
 
+    @property
+    def stale(self) -> bool:
+        """True while `refresh()` has something to read."""
+        return bool(self._stale or self._touched)
+
     def apply(self, events: Iterable[Uevent]) -> None:
         """Take in events in order; a device named several times is read once, at the end."""
-        again: dict[str, None] = {}
-        touched: set[str] = set()
+        self.note(events)
+        self.refresh()
+
+    def note(self, events: Iterable[Uevent]) -> None:
+        """Take in events in order: what comes and goes is known at once, the rest is put off.
+
+        A driver that lets go of a device sends a dozen events, one after the other; one look at
+        the end of them is as good as one for each, and takes nothing from who waits for it.
+        """
+        come: dict[str, None] = {}
         for event in events:
             syspath = f"/sys{event.devpath}"
             if event.action == "rescan":
@@ -132,23 +147,34 @@ class Inventory:
             if event.devtype == "usb_device":
                 if event.action == "remove":
                     self._remove(syspath)
-                    again.pop(syspath, None)
+                    come.pop(syspath, None)
                 elif event.action in _READ_AGAIN:
-                    again[syspath] = None
+                    self._to_read(syspath, come)
                 continue
-            owner = self._owner(syspath)
-            if owner is None:
+            owner = self._owner(syspath, come)
+            if owner is None or owner in come:
                 continue
             if event.devtype == "usb_interface" or owner in self._pending:
-                again[owner] = None
+                self._to_read(owner, come)
             elif event.subsystem in _HOLDING:
-                touched.add(owner)
-        for syspath in again:
+                self._touched.add(owner)
+        for syspath in come:
             self._read_again(syspath)
-        self._find_holders(touched.union(again))
+        if come:
+            self._find_holders(set(come))
+
+    def refresh(self) -> None:
+        """Read what was put off."""
+        stale, self._stale = self._stale, {}
+        touched, self._touched = self._touched, set()
+        for syspath in stale:
+            self._read_again(syspath)
+        self._find_holders(touched.union(stale))
 
     def resync(self) -> None:
         """Look at the whole tree: at the start, after lost events, or to check on them."""
+        self._stale.clear()
+        self._touched.clear()
         found = tree.enumerate_devices(self._root)
         present = {reading.device.syspath for reading in found.readings}
         for syspath in [*self._entries, *self._pending]:
@@ -182,13 +208,20 @@ class Inventory:
         for syspath in changed & self._entries.keys():
             self._judge(self._entries[syspath])
 
-    def _owner(self, syspath: str) -> str | None:
-        """The known or pending device at or nearest above a path."""
+    def _owner(self, syspath: str, come: Mapping[str, None]) -> str | None:
+        """The known, pending or coming device at or nearest above a path."""
         while len(syspath) > len("/sys/devices"):
-            if syspath in self._entries or syspath in self._pending:
+            if any(syspath in known for known in (self._entries, self._pending, come)):
                 return syspath
             syspath = syspath.rpartition("/")[0]
         return None
+
+    def _to_read(self, syspath: str, now: dict[str, None]) -> None:
+        """Now if the device is new, else with the next `refresh`."""
+        if syspath in self._entries:
+            self._stale[syspath] = None
+        else:
+            now[syspath] = None
 
     def _read_again(self, syspath: str) -> None:
         try:
@@ -263,6 +296,8 @@ class Inventory:
             del self._pending[path]
         if self._skipped.pop(syspath.rpartition("/")[2], None) is not None:
             self._snapshot = None
+        self._stale.pop(syspath, None)
+        self._touched.discard(syspath)
         entry = self._entries.pop(syspath, None)
         if entry is not None:
             self._forget(entry)

@@ -31,7 +31,8 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. A change is told after `quiet`; while changes go on, the pause between notices
+    """Seconds. Events of a known device are followed by a read after `quiet`, and a change is told
+    after `quiet`; while changes go on, the pause between notices
     doubles from `pause` to `longest_pause`, and a calm of `longest_pause` resets it."""
 
     quiet: float = 0.02
@@ -61,6 +62,7 @@ class LiveInventory:
         self._timing = timing or Timing()
         self._notifier = _Notifier(inventory, self._timing)
         self._retry: asyncio.TimerHandle | None = None
+        self._refresh: asyncio.TimerHandle | None = None
         self.events_missing = False
         """True when the self-test saw no event: the tree is then read again at intervals."""
 
@@ -97,8 +99,9 @@ class LiveInventory:
                 await self._follow(events)
         finally:
             host.close()
-            if self._retry is not None:
-                self._retry.cancel()
+            for timer in (self._retry, self._refresh):
+                if timer is not None:
+                    timer.cancel()
             self._notifier.close()
 
     async def _follow(self, events: Subscription) -> None:
@@ -115,7 +118,10 @@ class LiveInventory:
                 if self.events_missing:
                     self.events_missing = False
                     _log.warning("kernel events arrive again")
-                self._inventory.apply(batch)
+                self._inventory.note(batch)
+                if self._inventory.stale and self._refresh is None:
+                    loop = asyncio.get_running_loop()
+                    self._refresh = loop.call_later(self._timing.quiet, self._read_stale)
             self.changed()
 
     async def _self_test(self, events: Subscription) -> None:
@@ -137,6 +143,11 @@ class LiveInventory:
                 "looking at all devices every %g s",
                 self._timing.rescan_every,
             )
+
+    def _read_stale(self) -> None:
+        self._refresh = None
+        self._inventory.refresh()
+        self.changed()
 
     def _host_changed(self) -> None:
         self._inventory.refresh_holders()

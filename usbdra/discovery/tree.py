@@ -74,6 +74,13 @@ def read_device(root: str | Path, syspath: str) -> UsbDevice | None:
         return None
 
 
+def device_at(root: str | Path, busid: BusId) -> UsbDevice | None:
+    """The device of this bus id now; None when there is none or it cannot be read."""
+    prefix = normal_root(root)
+    real = os.path.realpath(f"{prefix}/sys/bus/usb/devices/{busid}")
+    return read_device(root, f"/{os.path.relpath(real, os.path.realpath(prefix or '/'))}")
+
+
 def enumerate_devices(root: str | Path) -> Enumeration:
     """Read every USB device, hubs and imported ones included, in order of syspath.
 

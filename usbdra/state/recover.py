@@ -110,7 +110,9 @@ def _unrecorded(uid: ClaimUid, world: World, rows: Mapping[PortId, Port]) -> Ite
 def _of_another_boot(record: ClaimRecord, world: World) -> Iterator[Action]:
     """Nothing that was attached outlives a boot; the numbers must not be taken for today's."""
     uid = record.ref.uid
-    devices = tuple(replace(d, held=None, intent=None, drivers_off={}, syspath="") for d in record.devices)
+    devices = tuple(
+        replace(d, held=None, intent=None, drivers_off={}, syspath="") for d in record.devices
+    )
     yield Store(uid, replace(record, boot_id=world.boot_id, devices=devices))
     if uid in world.files:
         yield RemoveFiles(uid)

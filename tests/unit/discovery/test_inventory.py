@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fakes.sysfs import KEYBOARD, FakeDevice, SysTree
+from tests.fakes.sysfs import KEYBOARD, FakeDevice, Interface, SysTree
 from tests.fakes.uevents import child_event, device_event, interface_event
 from usbdra.discovery import tree as reader
 from usbdra.discovery.inventory import Inventory, scan
@@ -306,3 +306,40 @@ def test_a_root_hub_that_goes_takes_all(inventory: Inventory, hs: FakeDevice) ->
     inventory.apply([device_event("remove", hs)])
     devices: tuple[UsbDevice, ...] = inventory.snapshot.devices
     assert devices == ()
+
+
+def test_what_a_known_devices_events_say_is_read_once_when_asked(
+    tree: SysTree, hs: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that lets go sends a dozen events: they cost one look, not a dozen."""
+    stick = hs.plug(1, serial=b"A1", interfaces=(Interface(8, 6, 80, driver="usb-storage"),))
+    inventory = Inventory(tree.root, node="a")
+    inventory.resync()
+    reads: list[str] = []
+    read = reader.read
+
+    def counted(root: str, syspath: str) -> reader.Reading:
+        reads.append(syspath)
+        return read(root, syspath)
+
+    monkeypatch.setattr(reader, "read", counted)
+    stick.bind_interface(0, None)
+    for _ in range(6):
+        inventory.note([interface_event("unbind", stick), device_event("unbind", stick)])
+    assert reads == []
+    inventory.refresh()
+    assert reads == [f"/sys{stick.devpath}"]
+    inventory.refresh()
+    assert len(reads) == 1
+    assert inventory.snapshot.offers[0].device.interfaces[0].driver is None
+
+
+def test_what_comes_and_goes_is_known_at_once(tree: SysTree, hs: FakeDevice) -> None:
+    inventory = Inventory(tree.root, node="a")
+    inventory.resync()
+    stick = hs.plug(1, serial=b"A1")
+    inventory.note([device_event("add", stick), interface_event("add", stick)])
+    assert [o.device.busid for o in inventory.snapshot.offers] == [stick.busid]
+    inventory.note([interface_event("unbind", stick), device_event("remove", stick)])
+    assert inventory.snapshot.offers == ()
+    assert not inventory.stale

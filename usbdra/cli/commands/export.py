@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 def binder(settings: Settings, events: UeventHub) -> Binder:
     """The one who binds, asking anew each time what the host does with a device."""
-    from usbdra.discovery.policy import is_candidate
+    from functools import partial
+
+    from usbdra.discovery.hostuse import holder_of
     from usbdra.exporter.bind import Binder
-    from usbdra.types import BusId
 
-    def in_use(busid: BusId) -> str | None:
-        from usbdra.discovery.hostuse import find_holders
-
-        devices = [d for d in parts.snapshot(settings).devices if is_candidate(d)]
-        return find_holders(settings.root, devices).get(busid)
-
-    return Binder(settings.root, events=events, in_use=in_use, journal=settings.run_dir / "exports")
+    return Binder(
+        settings.root,
+        events=events,
+        in_use=partial(holder_of, settings.root),
+        journal=settings.run_dir / "exports",
+    )
 
 
 @click.command("bind")
