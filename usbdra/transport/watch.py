@@ -166,15 +166,15 @@ def endpoints_of(sock: socket.socket) -> Endpoints:
 
 
 def parse(message: bytes) -> Endpoints | None:
-    """The ends in one message of a destroy group; None for a message of another kind."""
+    """The ends of the link in one message of a destroy group; None when it is about none."""
     if len(message) < _HEADER.size + _BODY.size:
         return None
     _length, kind, *_ = _HEADER.unpack_from(message)
     if kind != _SOCK_DIAG_BY_FAMILY:
         return None
     family, *_, sport, dport, source, destination = _BODY.unpack_from(message, _HEADER.size)
-    if family not in (socket.AF_INET, socket.AF_INET6):
-        return None
+    if family not in (socket.AF_INET, socket.AF_INET6) or not dport:
+        return None  # without a peer it was a listener
     size = 4 if family == socket.AF_INET else 16
     local, peer = (_address(ip_address(raw[:size])) for raw in (source, destination))
     return Endpoints(local, sport, peer, dport)

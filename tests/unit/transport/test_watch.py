@@ -45,8 +45,9 @@ def test_an_ipv4_link_on_an_ipv6_socket_has_the_ipv4_name() -> None:
         message(socket.AF_INET, "10.0.0.1", 1, "10.0.0.2", 2)[:55],
         message(socket.AF_INET, "10.0.0.1", 1, "10.0.0.2", 2, kind=3),
         message(socket.AF_INET, "10.0.0.1", 1, "10.0.0.2", 2).replace(b"\x02\x07", b"\x01\x07"),
+        message(socket.AF_INET, "0.0.0.0", 3241, "0.0.0.0", 0),
     ],
-    ids=["empty", "short", "another kind", "another family"],
+    ids=["empty", "short", "another kind", "another family", "a listener"],
 )
 def test_what_is_no_news_of_a_tcp_link_is_passed_over(data: bytes) -> None:
     assert parse(data) is None
