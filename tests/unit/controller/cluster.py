@@ -68,6 +68,11 @@ class Cluster:
                 self.do(act)
         raise AssertionError(f"no end after {MAX_STEPS} looks; last: {self.writes[-6:]}")
 
+    @property
+    def work_left(self) -> bool:
+        """Something is to be looked at."""
+        return bool(self._todo)
+
     def wait(self, seconds: float) -> None:
         """Time passes, and every object's date comes."""
         self.now += timedelta(seconds=seconds)
@@ -154,6 +159,7 @@ class Cluster:
             self._apply(act)
 
     def _carry_out_delete(self, act: Delete) -> None:
+        self._must_be_no_surprise(act)
         if act.what is What.POD:
             assert act.uid == f"uid-{act.name}"
             self.killed.append(act.name)
@@ -164,6 +170,22 @@ class Cluster:
         item = self.objects.get((act.what, act.namespace or "", act.name))
         if item is not None and item["metadata"]["uid"] == act.uid:
             self.delete(act.what, act.name, act.namespace or "")
+
+    def _must_be_no_surprise(self, act: Delete) -> None:
+        """Nothing is taken from under a pod, but where it is withdrawn, and then in order."""
+        space = act.namespace or ""
+        specs = {
+            name: item["spec"]
+            for (what, _, name), item in self.objects.items()
+            if what is What.NODE_DEVICE
+        }
+        if act.what is What.POD:
+            withdrawn = [s for s in specs.values() if s["assignedNamespace"] != space]
+            assert any(s.get("force") for s in withdrawn), f"{act} without force"
+        claim = self.objects.get((What.CLAIM, space, act.name), {})
+        if act.what in (What.CLAIM, What.DEVICE) and claim.get("status", {}).get("reservedFor"):
+            assert act.what is What.CLAIM, f"{act} before its use has ended"
+            assert specs.get(act.name, {}).get("assignedNamespace", "") != space, f"{act} in use"
 
     def _apply(self, act: Apply) -> None:
         name, namespace = act.body["metadata"]["name"], act.namespace or ""
