@@ -2,8 +2,9 @@
 """A made-up machine on which the real agent runs: its own /sys, /dev, /run and network namespace.
 
 The agent is the program as it is installed. A mount namespace shows it a tree of
-`tests.fakes.sysfs` as /sys and /dev and keeps what the host mounts from it, and events reach it from the kernel's own netlink group:
-who is root in a network namespace may send there (lib/kobject_uevent.c `uevent_net_rcv_skb`).
+`tests.fakes.sysfs` as /sys and /dev, and keeps the host's mounts from it. Events reach it from the
+kernel's own netlink group: who is root in a network namespace may send there
+(lib/kobject_uevent.c `uevent_net_rcv_skb`).
 So nothing in the product knows that the machine is made up. Owns the files and the process.
 """
 
