@@ -129,6 +129,7 @@ class Preparer:
             async with self._turns.turn(ref.uid, deadline):
                 record = self._records.get(ref.uid)
                 if record is None:
+                    self._telling.given_up(ref)
                     return
                 async with self._turns.in_time(record.ref, deadline):
                     await self._acts.give_back(record)
@@ -180,7 +181,9 @@ class Preparer:
         try:
             async with self._turns.in_time(ref, deadline):
                 return await self._acts.complete(record)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, UsbdraError):
+                self._telling.not_ready(record, error)
             await self._undo(ref)
             raise
 

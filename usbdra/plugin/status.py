@@ -10,12 +10,15 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from usbdra.errors import LinkError, NotFound
+from usbdra.errors import LinkError, NotFound, UsbdraError
 from usbdra.plugin import layout
 from usbdra.state.claims import ClaimRecord, DeviceRecord, Route
 
 MAX_CHILDREN = 64
 """Child nodes listed: 64 of some 100 bytes each stay below the limit of `data`."""
+
+MAX_MESSAGE = 32768
+"""Letters of a condition's message (metav1.Condition)."""
 
 _REASONS = {Route.DIRECT: "Local", Route.VHCI: "Attached", Route.OBSERVE: "Observed"}
 
@@ -30,6 +33,11 @@ def device_statuses(
     return [_status(device, now, device.key in missing) for device in record.devices]
 
 
+def not_ready(record: ClaimRecord, error: UsbdraError, now: datetime) -> list[dict[str, Any]]:
+    """The same of a claim that could not be prepared, and why."""
+    return [_entry(device, now, error.reason, str(error)) for device in record.devices]
+
+
 def loss(device: DeviceRecord) -> tuple[str, str]:
     """Reason and text for a device that a claim has lost."""
     error = LinkError if device.route is Route.VHCI else NotFound
@@ -42,22 +50,28 @@ def summary(record: ClaimRecord) -> str:
 
 
 def _status(device: DeviceRecord, now: datetime, missing: bool) -> dict[str, Any]:
-    reason, message = _REASONS[device.route], _message(device)
     if missing:
-        reason, message = loss(device)
+        return _entry(device, now, *loss(device))
+    ready = _entry(device, now, _REASONS[device.route], _message(device), "True")
+    return {**ready, "data": _data(device)}
+
+
+def _entry(
+    device: DeviceRecord, now: datetime, reason: str, message: str, ready: str = "False"
+) -> dict[str, Any]:
     found = {
         "pool": device.pool,
         "device": device.device,
         "conditions": [
             {
                 "type": "Ready",
-                "status": "False" if missing else "True",
+                "status": ready,
                 "reason": reason,
-                "message": message,
+                "message": message[:MAX_MESSAGE],
                 "lastTransitionTime": now.isoformat(timespec="seconds").replace("+00:00", "Z"),
             }
         ],
-        "data": {"name": device.name, "node": device.node} if missing else _data(device),
+        "data": {"name": device.name, "node": device.node},
     }
     return found if device.share_id is None else {**found, "shareID": device.share_id}
 

@@ -32,6 +32,7 @@ class Telling:
         self._board = board
         self._tasks: set[asyncio.Task[Any]] = set()
         self._missing: dict[ClaimUid, set[tuple[str, int]]] = {}
+        self._unready: set[ClaimUid] = set()
 
     def prepared(self, record: ClaimRecord) -> None:
         """The claim has all its devices, for the first time or again."""
@@ -43,12 +44,26 @@ class Telling:
     def healthy(self, record: ClaimRecord) -> None:
         """The claim's devices are in place."""
         self._missing.pop(record.ref.uid, None)
+        self._unready.discard(record.ref.uid)
         for device in _single(record.devices):
             self._board.set(DeviceHealth(device.pool, device.device, Health.HEALTHY))
+
+    def not_ready(self, record: ClaimRecord, error: UsbdraError) -> None:
+        """A claim that was never ready cannot be made so now; the kubelet tries again."""
+        self._unready.add(record.ref.uid)
+        devices = status.not_ready(record, error, datetime.now(UTC))
+        self.start(self._reporter.prepared(record, devices))
+
+    def given_up(self, ref: ClaimRef) -> None:
+        """Nobody wants the claim any more, of which nothing was ever ready."""
+        if ref.uid in self._unready:
+            self._unready.discard(ref.uid)
+            self.start(self._reporter.released(ref))
 
     def released(self, record: ClaimRecord) -> None:
         """The claim has nothing any more."""
         self._missing.pop(record.ref.uid, None)
+        self._unready.discard(record.ref.uid)
         for device in _single(record.devices):
             self._board.remove(device.pool, device.device)
         self.start(self._reporter.released(record.ref))

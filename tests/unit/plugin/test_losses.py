@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from usbdra.errors import LinkError, Unreachable
+from usbdra.errors import LinkError, NoFreePort, Unreachable
 from usbdra.plugin.acts import Step
 from usbdra.state.claims import ClaimRef, DeviceRecord
 from usbdra.types import ClaimUid
 
-from .claims import local_claim, remote_claim
+from .claims import claim, local_claim, remote_claim, result
 from .world import Agent, World
 
 
@@ -151,3 +151,41 @@ async def test_a_claim_that_changes_during_the_look_is_left_alone(world: World) 
     agent.attacher.intact = known  # type: ignore[method-assign]
     assert await agent.preparer.losses.check() == []
     assert agent.preparer.losses.link_ended(world.kernel.cut()) == ref
+
+
+def usb_alone(uid: str, device: str) -> dict[str, Any]:
+    """A claim that leaves the choice of a port to the agent."""
+    return claim(result("usb", "usb-a", device), name=uid, uid=uid)
+
+
+async def test_r03_no_free_port_is_told_and_the_next_try_succeeds_once_one_is_free(
+    world: World,
+) -> None:
+    world.kernel.per_hub = 1
+    holder, waiter = world.add(usb_alone("uid-7", "stick"), usb_alone("uid-8", "second"))
+    agent = world.agent()
+    await agent.preparer.prepare(holder)
+    for _ in range(2):  # the kubelet tries again and again
+        with pytest.raises(NoFreePort, match="no high-speed port free"):
+            await agent.preparer.prepare(waiter)
+        status, reason, data = await ready(agent, "uid-8")
+        assert (status, reason) == ("False", "NoFreeUSBIPPort")
+        assert data == {"name": "second", "node": "a"}
+        assert agent.reporter.events[-1] == ("uid-8", "NoFreeUSBIPPort", True)
+        assert list(agent.records.all()) == ["uid-7"], "a failed claim holds nothing"
+    await agent.preparer.unprepare(holder)
+    await agent.preparer.prepare(waiter)
+    assert (await ready(agent, "uid-8"))[:2] == ("True", "Attached")
+
+
+async def test_a_pod_that_gave_up_leaves_no_status(world: World) -> None:
+    (ref,) = world.add(remote_claim())
+    agent = world.agent()
+    agent.attacher.failures["stick"] = Unreachable("node a does not answer")
+    with pytest.raises(Unreachable):
+        await agent.preparer.prepare(ref)
+    assert (await ready(agent, "uid-1"))[:2] == ("False", "Unreachable")
+    await agent.preparer.unprepare(ref)
+    await agent.preparer.unprepare(ref)
+    await asyncio.sleep(0)
+    assert agent.reporter.statuses == {}

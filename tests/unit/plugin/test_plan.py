@@ -80,9 +80,7 @@ def test_device_alone_leaves_the_way_to_the_agent() -> None:
 
 
 def test_per_port_layout() -> None:
-    body = claim(
-        result("usb", "usb-b", "mouse"), result("link/direct", "usblink-b", "direct-0")
-    )
+    body = claim(result("usb", "usb-b", "mouse"), result("link/direct", "usblink-b", "direct-0"))
     assert planned(body).devices[0].route is Route.DIRECT
     body = claim(result("usb", "usb-a", "stick"), result("link/vhci", "usblink-b", "vhci-high-0"))
     assert planned(body).devices[0].hub is Hub.HIGH
