@@ -33,7 +33,7 @@ class ExporterProcess:
         self.directory = Path(mkdtemp(prefix="usbdra-exporter-"))
         self.directory.chmod(0o711)
         self.socket = self.directory / "agent.sock"
-        self.port = _free_port()
+        self.port = free_port()
         self._options = options
         self._log = self.directory / "log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -108,6 +108,7 @@ def interpreter() -> str:
     raise RuntimeError(f"user {UID} can run neither {sys.executable} nor {same}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of loopback that nobody has right now."""
     with socket.create_server(("127.0.0.1", 0)) as one:
         return int(one.getsockname()[1])

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from usbdra.agent.options import AgentOptions
-from usbdra.errors import UsbdraError
+from usbdra.errors import EncryptionUnavailable, UsbdraError
 from usbdra.exporter.broker import Broker
 from usbdra.exporter.desk import Desk
 from usbdra.exporter.evidence import Addresses, Evidence
@@ -23,6 +23,7 @@ from usbdra.exporter.identity import read_pems
 from usbdra.exporter.messages import Pems
 from usbdra.exporter.policy import AccessPolicy, parse_networks
 from usbdra.exporter.server import ExporterServer, Listen
+from usbdra.transport import ktls
 from usbdra.transport.tls import Identity, TlsFiles
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,8 @@ class Export:
         self._options = options
         self._pki = pki
         self._policy = AccessPolicy(networks=parse_networks(options.allowed_cidrs))
-        vouch = self._evidence(addresses) if options.exporter == "process" else None
+        # In both ways: a node that was removed, or a stolen key used from elsewhere, is refused.
+        vouch = self._evidence(addresses)
         self._broker = GuardedBroker(broker, vouch=vouch, on_refused=on_refused)
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
@@ -58,6 +60,11 @@ class Export:
     async def _serve_exporter(self) -> None:
         """The exporter asks again while there is no certificate yet."""
         options = self._options
+        try:
+            # The first look has the kernel load its TLS, which the exporter may not (tcp_ulp.c).
+            ktls.protocols(options.encryption, ktls.native())
+        except EncryptionUnavailable as error:
+            log.error("devices are not exported: %s", error, extra={"reason": error.reason})
         desk = Desk(
             self._broker, options.exporter_socket, uid=options.exporter_uid, pems=self._pems
         )
@@ -95,7 +102,7 @@ class Export:
         return read_pems(TlsFiles.in_directory(self._pki().resolve()))
 
     def _evidence(self, addresses: Addresses) -> Vouch:
-        from usbdra._native import ktls
+        from usbdra._native import ktls as kernel
 
         options = self._options
-        return Evidence(options.port, addresses, self._policy, options.encryption, ktls)
+        return Evidence(options.port, addresses, self._policy, options.encryption, kernel)

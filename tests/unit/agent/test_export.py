@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's two ways to be reached: each checks the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.broker import STICK, FakeBroker
+from tests.fakes.certificates import certificates
+from tests.fakes.exporter import free_port
+from usbdra.agent.export import Export
+from usbdra.agent.options import AgentOptions
+from usbdra.errors import ConfigError, PeerRefused, UsbdraError
+from usbdra.exporter.broker import GrantRequest, Peer
+from usbdra.exporter.remote import RemoteBroker
+from usbdra.importer.dial import dial
+from usbdra.transport.ktls import Encryption
+from usbdra.types import ClaimUid, NodeName
+from usbdra.usbip.extension import ClaimRef
+
+CLAIM = ClaimRef("lab", "one", ClaimUid("u-1"))
+
+
+@asynccontextmanager
+async def exporting(
+    broker: FakeBroker, pki: Path, addresses: set[str], **changes: Any
+) -> AsyncIterator[tuple[AgentOptions, list[str]]]:
+    refused: list[str] = []
+
+    async def known(node: NodeName) -> set[str]:
+        return addresses
+
+    def note(request: GrantRequest, peer: Peer, error: UsbdraError) -> None:
+        refused.append(str(error))
+
+    changes = {"encryption": Encryption.ALLOWED, **changes}
+    options = AgentOptions(
+        node=NodeName("node-a"), pod_uid="p", listen=("127.0.0.1",), port=free_port(), **changes
+    )
+    export = Export(options, broker, pki=lambda: pki, addresses=known, on_refused=note)
+    running = asyncio.create_task(export.run())
+    try:
+        yield options, refused
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def ask(port: int) -> None:
+    """A grant, tried until somebody listens."""
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                link = await dial(
+                    "127.0.0.1",
+                    port,
+                    identity=certificates().identity("b"),
+                    expect="node-a",
+                    encryption=Encryption.ALLOWED,
+                )
+                break
+            except UsbdraError:
+                await asyncio.sleep(0.01)
+    async with link:
+        await link.grant(str(STICK.name), claim=CLAIM)
+
+
+async def test_in_process_the_address_counts_as_well(broker: FakeBroker) -> None:
+    async with exporting(broker, certificates().a, {"127.0.0.1"}) as (options, refused):
+        await ask(options.port)
+        assert broker.calls == ["acquire", "hand_over"]
+        assert refused == []
+    async with exporting(broker, certificates().a, {"10.0.0.2"}) as (options, refused):
+        with pytest.raises(PeerRefused, match="is no InternalIP of node node-b"):
+            await ask(options.port)
+        assert broker.calls == ["acquire", "hand_over"]
+        (text,) = refused
+        assert text.startswith("127.0.0.1 is no InternalIP")
+
+
+async def test_behind_the_exporter_no_port_is_opened(broker: FakeBroker, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {
+        "exporter": "process",
+        "exporter_socket": tmp_path / "agent.sock",
+        "exporter_uid": os.geteuid(),
+    }
+    pki = tmp_path / "current"
+    async with exporting(broker, pki, set(), **changes) as (options, _):
+        while not options.exporter_socket.exists():
+            await asyncio.sleep(0.001)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", options.port)
+        remote = RemoteBroker(options.exporter_socket, os.geteuid())
+        with pytest.raises(UsbdraError, match=r"cannot use .*tls\.crt"):
+            await remote.identity("")
+        pki.symlink_to(certificates().a)
+        assert (await remote.identity("")).key.startswith("-----BEGIN")
+    assert not options.exporter_socket.exists()
+
+
+def test_networks_are_checked_at_the_start(broker: FakeBroker, tmp_path: Path) -> None:
+    options = AgentOptions(node=NodeName("a"), pod_uid="p", allowed_cidrs=("10.0.0.0/99",))
+
+    async def known(node: NodeName) -> set[str]:
+        return set()
+
+    with pytest.raises(ConfigError, match=r"10\.0\.0\.0/99"):
+        Export(options, broker, pki=lambda: tmp_path, addresses=known)
