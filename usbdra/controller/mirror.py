@@ -66,9 +66,12 @@ class Mirror:
         """Take what a write of ours returned for news of its own."""
         small = self._trim(item)
         key = key_of(small)
-        if self._fresh(key, small):
+        if not self._fresh(key, small):
+            return
+        cached = self._reflector.cache.get(key)
+        if cached is None or _mark(cached)[0] == _mark(small)[0]:  # else its end is still to come
             self._reflector.cache[key] = small
-            self._on_change(key, small)
+        self._on_change(key, small)
 
     def _take(self, change: Change) -> None:
         if change.new is not None:
