@@ -30,6 +30,7 @@ from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.ports import PortCount
 from usbdra.agent.probes import Probes, socket_path
 from usbdra.agent.refusals import RefusalEvents
+from usbdra.agent.removed import RemovedNodes
 from usbdra.agent.reporter import KubeReporter
 from usbdra.agent.supervisor import Supervisor
 from usbdra.agent.views import PublishedDevices
@@ -62,7 +63,7 @@ from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
-from usbdra.types import ClaimUid, DeviceName, Port
+from usbdra.types import ClaimUid, DeviceName, NodeName, Port
 from usbdra.vhci.driver import VhciDriver
 
 log = logging.getLogger(__name__)
@@ -122,13 +123,14 @@ class Agent:
         self._holds = Holds(
             self._live.inventory, self._claim_records, self._outlived, self._live.changed
         )
+        self._removed = RemovedNodes(api, self._end_sessions_of, self._holds)
         self._broker = LocalBroker(
             binder,
             lambda: self._live.snapshot,
             authorise=self._authorise,
             outlived=self._outlived,
             held_here=self._held_here,
-            ports=self._holds,
+            ports=self._removed,
         )
         self._assignments = _assignments(options, api)
         allowed = self._assignments.require if self._assignments is not None else no_fence
@@ -204,6 +206,7 @@ class Agent:
                 group.create_task(self._certificate.run())
             stack.push_async_callback(self._preparer.aclose)
             lost = await self._recover()
+            stack.push_async_callback(self._removed.aclose)
             await self._broker.start()
             stack.push_async_callback(self._broker.stop)
             await self._plugin.start()
@@ -289,6 +292,9 @@ class Agent:
 
     def _claim_records(self) -> Iterable[ClaimRecord]:
         return self._records.all().values()
+
+    async def _end_sessions_of(self, node: NodeName) -> None:
+        await self._broker.end_sessions_of(node)
 
     def _held_here(self, name: DeviceName) -> ClaimRef | None:
         return self._devices.holder(name)

@@ -33,7 +33,7 @@ from usbdra.exporter.stubhost import USED
 from usbdra.state.exports import Session
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.watch import endpoints_of
-from usbdra.types import BusId, Endpoints, Offer, RemoteDevice
+from usbdra.types import BusId, Endpoints, NodeName, Offer, RemoteDevice
 
 _log = logging.getLogger(__name__)
 
@@ -183,6 +183,13 @@ class LocalBroker:
             if lease.closing is None:
                 await self._require_outlived(lease, offer)
             await self._close(lease)
+
+    async def end_sessions_of(self, node: NodeName) -> None:
+        """End what a node has of ours, for it is not in the cluster any more."""
+        for lease in list(self._leases.values()):
+            if lease.session.node == node:
+                _log.info("session is ended", extra={"device": lease.device.busid, "peer": node})
+                await self._close(lease)
 
     def link_ended(self, link: Endpoints | None) -> None:
         """The kernel says that this connection is over; None: look at all of them.

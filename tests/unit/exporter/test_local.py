@@ -215,6 +215,19 @@ async def test_abandon_before_and_after_the_hand_over(
     assert no_records(kernel)
 
 
+async def test_a_node_that_left_the_cluster_loses_its_sessions_and_no_other(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    await broker.hand_over(await broker.acquire(CLAIM, B), link.ours)
+    link.ours.close()
+    await broker.end_sessions_of(NodeName("node-c"))
+    assert driver_of(stick) == "usbip-host"
+    await broker.end_sessions_of(NodeName("node-b"))
+    assert driver_of(stick) == "usb"
+    assert link.peer_sees_end()
+    assert no_records(kernel)
+
+
 async def test_hand_over_that_fails_gives_the_device_back(
     kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
 ) -> None:
