@@ -4,6 +4,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 from tests.fakes.kube import FakeKube
 from usbdra.kube import errors
@@ -30,6 +31,12 @@ def manifests(*devices: str, size: int = 2, pool: str = "usb-node-a") -> list[Ob
     ]
 
 
+class Building(Protocol):
+    """What a publisher under test is to publish."""
+
+    def build(self, dropped: frozenset[str]) -> Sequence[Object]: ...
+
+
 class Offers:
     """What the publisher under test is to publish; `plain` is the layout without a gate."""
 
@@ -47,7 +54,7 @@ class Offers:
 
 
 @asynccontextmanager
-async def publishing(api: FakeKube, offers: Offers) -> AsyncIterator[SlicePublisher]:
+async def publishing(api: FakeKube, offers: Building) -> AsyncIterator[SlicePublisher]:
     publisher = SlicePublisher(api, OWNER, offers.build, backoff=(0.001, 0.01))
     task = asyncio.create_task(publisher.run())
     try:
