@@ -51,7 +51,7 @@ def build_spec(driver: str, record: ClaimRecord, claim_dir: PurePosixPath) -> di
     return {
         "cdiVersion": CDI_VERSION,
         "kind": f"{driver}/{CLASS}",
-        "annotations": {_annotation(driver): json.dumps(ClaimSchema().encode(record))},
+        "annotations": {_annotation(driver): _record_text(record)},
         "devices": [
             {
                 "name": _device_name(record.ref.uid, device),
@@ -60,6 +60,11 @@ def build_spec(driver: str, record: ClaimRecord, claim_dir: PurePosixPath) -> di
             for device in record.devices
         ],
     }
+
+
+def _record_text(record: ClaimRecord) -> str:
+    """Keys in order: a record that was read back from disk gives the same text."""
+    return json.dumps(ClaimSchema().encode(record), sort_keys=True)
 
 
 def read_record(driver: str, spec: Any) -> ClaimRecord:
