@@ -7,6 +7,7 @@ node's snapshot and the exporter's leases; decides nothing about claims and writ
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -44,6 +45,8 @@ from usbdra.types import (
 from usbdra.vhci.driver import VhciDriver
 from usbdra.vhci.table import find
 from usbdra.vhci.waiting import EventSource, Waiter
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ class NodeDevices:
             timings=connection.timings,
             before=before,
         )
+        log.info("device attached", extra=_facts(order, attachment))
         held = self._held(attachment)
         if order.host_drivers:
             return held
@@ -288,3 +292,15 @@ def _same_or_raise(order: Order, found: Identity) -> None:
             f"device {order.name} of node {order.node} should be {wanted} and is now "
             f"{found.vendor_id}:{found.product_id}"
         )
+
+
+def _facts(order: Order, attachment: Attachment) -> dict[str, object]:
+    """For the log: what is where now, and the milliseconds that each phase took."""
+    return {
+        "claim": str(order.claim),
+        "device": order.name,
+        "node": order.node,
+        "port": attachment.port,
+        "took_ms": {phase: round(s * 1e3, 1) for phase, s in attachment.timings},
+        "unsettled": list(attachment.unsettled),
+    }

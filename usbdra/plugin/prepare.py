@@ -23,6 +23,7 @@ from usbdra.plugin.losses import Losses
 from usbdra.plugin.plan import plan, read_claim, targets
 from usbdra.plugin.records import Records
 from usbdra.plugin.recovery import Recovery
+from usbdra.plugin.steps import StepTimes
 from usbdra.plugin.telling import Telling
 from usbdra.plugin.turns import Turns, after
 from usbdra.state.claims import ClaimRecord, ClaimRef, Phase
@@ -78,7 +79,8 @@ class Preparer:
         self._limits = limits or Limits()
         self._turns = Turns(node_lock)
         self._telling = Telling(reporter, board)
-        self._acts = Acts(records, attacher, files, on_step, self._turns.doing)
+        self._times = StepTimes(on_step)
+        self._acts = Acts(records, attacher, files, self._times, self._turns.doing)
         self.losses = Losses(records, self._acts, self._telling)
         self._cleaning: set[ClaimUid] = set()
         self._recovery = Recovery(
@@ -102,6 +104,7 @@ class Preparer:
         deadline = after(self._limits.prepare)
         try:
             async with self._turns.turn(ref.uid, deadline):
+                self._times.begin(ref.uid)
                 known = self._records.get(ref.uid)
                 if known is not None and known.phase is Phase.RELEASING:
                     async with self._turns.in_time(ref, deadline):
@@ -114,7 +117,10 @@ class Preparer:
         except UsbdraError as error:
             self._telling.failed(ref, error)
             raise
+        finally:
+            took = self._times.end(ref.uid)
         if news:
+            log.info("claim prepared", extra={"claim": str(ref), "took_ms": took})
             self._telling.prepared(record)
         return record
 
@@ -131,11 +137,15 @@ class Preparer:
                 if record is None:
                     self._telling.given_up(ref)
                     return
+                self._times.begin(ref.uid)
                 async with self._turns.in_time(record.ref, deadline):
                     await self._acts.give_back(record)
         except UsbdraError as error:
             self._telling.failed(ref, error)
             raise
+        finally:
+            took = self._times.end(ref.uid)
+        log.info("claim given back", extra={"claim": str(ref), "took_ms": took})
         self._telling.released(record)
 
     async def recover(self, ports: Callable[[], Sequence[Port]]) -> list[Lost]:
