@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of the cluster's nodes, as the API server knows them.
+"""The cluster's nodes as peers: addresses and UIDs, as the API server knows them.
 
 Owns a small memory of them, so that an attach costs one read of the API (the claim's, which must
 be live). Must not be asked by names that nobody vouches for without a limit: the desk has one.
@@ -26,25 +26,38 @@ class NodeAddresses:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._known: OrderedDict[NodeName, tuple[float, frozenset[str]]] = OrderedDict()
+        self._known: OrderedDict[NodeName, tuple[float, str, frozenset[str]]] = OrderedDict()
 
     async def __call__(self, node: NodeName) -> frozenset[str]:
         """The node's InternalIPs. Raises Refused for a node that is not there, ApiError."""
+        return (await self._facts(node))[1]
+
+    async def require_same(self, node: NodeName, uid: str) -> None:
+        """Return when the Node of this name has this UID; "" asks for none.
+
+        Raises Refused: the certificate was made for an earlier machine of this name; ApiError.
+        """
+        if uid and uid != (await self._facts(node))[0]:
+            raise Refused(f"the certificate is of an earlier node named {node}")
+
+    async def _facts(self, node: NodeName) -> tuple[str, frozenset[str]]:
+        """(UID, InternalIPs)."""
         now = asyncio.get_running_loop().time()
-        until, addresses = self._known.get(node, (now, frozenset()))
+        until, uid, addresses = self._known.get(node, (now, "", frozenset()))
         if now < until:
-            return addresses
-        addresses = await self._read(node)
-        self._known[node] = (now + SECONDS, addresses)
+            return uid, addresses
+        uid, addresses = await self._read(node)
+        self._known[node] = (now + SECONDS, uid, addresses)
         self._known.move_to_end(node)
         if len(self._known) > _MAX_NODES:
             self._known.popitem(last=False)
-        return addresses
+        return uid, addresses
 
-    async def _read(self, node: NodeName) -> frozenset[str]:
+    async def _read(self, node: NodeName) -> tuple[str, frozenset[str]]:
         try:
             found = await self._api.get(NODE, node)
         except errors.ApiNotFound as error:
             raise Refused(f"node {node} is not in the cluster") from error
         listed = (found.get("status") or {}).get("addresses") or ()
-        return frozenset(str(one["address"]) for one in listed if one["type"] == "InternalIP")
+        addresses = (str(one["address"]) for one in listed if one["type"] == "InternalIP")
+        return str(found["metadata"]["uid"]), frozenset(addresses)

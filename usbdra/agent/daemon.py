@@ -152,14 +152,22 @@ class Agent:
             root=options.root,
         )
         self._certificate = _certificate(options, api)
-        self._guard = ClaimGuard(api, options.driver, options.node, self._devices.holder, allowed)
+        nodes = NodeAddresses(api)
+        self._guard = ClaimGuard(
+            api,
+            options.driver,
+            options.node,
+            self._devices.holder,
+            allowed,
+            nodes.require_same,
+        )
         self._reporter = KubeReporter(api, options.driver, options.node)
         self._refusals = RefusalEvents(api, options.node, self._reporter.event)
         self._export = Export(
             options,
             self._broker,
             pki=self._pki,
-            addresses=NodeAddresses(api),
+            addresses=nodes,
             on_refused=self._refusals,
         )
         board = HealthBoard()

@@ -8,7 +8,7 @@ exporter/rightful.py's; the protocol is importer/dial.py's and exporter/server.p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from usbdra.agent.devices import Connection
@@ -28,6 +28,10 @@ from usbdra.types import DeviceName, NodeName, Offer
 from usbdra.usbip.extension import ClaimRef as WireClaim
 
 log = logging.getLogger(__name__)
+
+
+SameNode = Callable[[NodeName, str], Awaitable[None]]
+"""Raises Refused when a peer's certificate was made for an earlier node of its name."""
 
 
 class Api(Protocol):
@@ -85,12 +89,14 @@ class ClaimGuard:
         node: NodeName,
         held_here: Callable[[DeviceName], ClaimRef | None],
         allowed: Allowed = no_fence,
+        same_node: SameNode | None = None,
     ) -> None:
         self._api = api
         self._driver = driver
         self._node = node
         self._held_here = held_here
         self._allowed = allowed
+        self._same_node = same_node
 
     async def authorise(self, offer: Offer, request: GrantRequest, peer: Peer) -> None:
         """Return when the peer may have the device. Raises UsbdraError with the reason."""
@@ -98,6 +104,8 @@ class ClaimGuard:
             raise Refused("a device of this node is given only over an authenticated link")
         if request.claim is None:
             raise Refused("a device of this node is given only for a ResourceClaim")
+        if self._same_node is not None:
+            await self._same_node(peer.node, peer.node_uid)
         holder = self._held_here(offer.name)
         if holder is not None:
             raise DeviceBusy(offer.name, str(holder))

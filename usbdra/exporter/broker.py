@@ -22,12 +22,14 @@ __all__ = ["Broker", "ClaimRef", "GrantRequest", "Granted", "Peer"]
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Who is at the other end. `node` is the name its certificate proves, None on a plain link;
-    `encrypted` says whether the kernel encrypts the link's data."""
+    `node_uid` the Node object it was made for ("" where it says nothing of one), `encrypted` says
+    whether the kernel encrypts the link's data."""
 
     address: str
     port: int
     node: NodeName | None = None
     encrypted: bool = False
+    node_uid: str = ""
 
     @property
     def authenticated(self) -> bool:

@@ -69,7 +69,7 @@ class Evidence:
                 f"{address} is no InternalIP of node {told.node} (it has "
                 f"{', '.join(sorted(known)) or 'none'}); links go between InternalIPs"
             )
-        return Peer(address, port, told.node, encrypted)
+        return Peer(address, port, told.node, encrypted, told.node_uid)
 
     def _encrypted(self, sock: socket.socket) -> bool:
         try:

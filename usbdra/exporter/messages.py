@@ -86,7 +86,8 @@ def parse_peer(body: bytes) -> Peer:
     if not isinstance(encrypted, bool):
         raise ProtocolError("peer encrypted is not true or false")
     address = _text(fields, "address", 64)
-    return Peer(address, port, None if node is None else NodeName(node), encrypted)
+    uid = _text(fields, "nodeUID", 64)
+    return Peer(address, port, None if node is None else NodeName(node), encrypted, uid)
 
 
 def pack_acquire(request: GrantRequest, peer: Peer) -> bytes:
@@ -182,6 +183,7 @@ def _peer_fields(peer: Peer) -> dict[str, object]:
         "port": peer.port,
         "node": peer.node,
         "encrypted": peer.encrypted,
+        "nodeUID": peer.node_uid,
     }
 
 

@@ -306,7 +306,13 @@ class ExporterServer:
             kernel=self._kernel,
             protocols=ktls.protocols(self._encryption, self._kernel),
         )
-        return Peer(peer.address, peer.port, secured.certificate.node, secured.encrypted)
+        return Peer(
+            peer.address,
+            peer.port,
+            secured.certificate.node,
+            secured.encrypted,
+            secured.certificate.node_uid,
+        )
 
 
 def _close(sock: socket.socket, _: object) -> None:

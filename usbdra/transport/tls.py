@@ -44,13 +44,15 @@ class TlsFiles:
 @dataclass(frozen=True, slots=True)
 class PeerCertificate:
     """What a verified certificate says of its owner. `serial` is hex, `not_after` as in the
-    certificate, for logs."""
+    certificate, for logs. `node_uid` is the UID of the Node object it was issued for, "" in
+    certificates that were not made for a cluster."""
 
     node: NodeName
     dns: tuple[str, ...]
     addresses: tuple[str, ...]
     serial: str
     not_after: str
+    node_uid: str = ""
 
     def names(self, expected: str) -> bool:
         """True when the certificate was issued to `expected`: a node, DNS name or address."""
@@ -89,7 +91,14 @@ def peer_certificate(fields: Mapping[str, Any] | None) -> PeerCertificate:
         addresses=tuple(address for address in addresses if address),
         serial=str(fields.get("serialNumber", "")),
         not_after=str(fields.get("notAfter", "")),
+        node_uid=_node_uid(fields),
     )
+
+
+def _node_uid(fields: Mapping[str, Any]) -> str:
+    """The subject's serial number: pki/authority.py puts the UID there."""
+    names = [pair for part in fields.get("subject", ()) for pair in part]
+    return next((str(value) for key, value in names if key == "serialNumber"), "")
 
 
 class TlsContext:

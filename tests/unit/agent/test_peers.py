@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.fakes.kube import FakeKube
 from tests.unit.slices.samples import offer
+from usbdra.agent.addresses import NodeAddresses
 from usbdra.agent.peers import ClaimGuard
 from usbdra.errors import DeviceBusy, Refused
 from usbdra.exporter import fence
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.kube import errors
-from usbdra.kube.types import RESOURCE_CLAIM
+from usbdra.kube.types import NODE, RESOURCE_CLAIM
 from usbdra.state.claims import ClaimRef as HolderRef
 from usbdra.state.exports import Session
 from usbdra.types import ClaimUid, DeviceName, NodeName
@@ -71,6 +73,19 @@ async def test_a_claim_of_another_namespace_opens_nothing_whatever_it_was_alloca
         await fenced(assigned).authorise(STICK, GrantRequest("stick", CLAIM), B)
     with pytest.raises(Refused, match="assigned to another namespace than lab"):
         await fenced("other").authorise(STICK, GrantRequest("stick", CLAIM), B)
+
+
+async def test_an_earlier_node_of_the_peers_name_gets_nothing() -> None:
+    api = FakeKube()
+    api.put(RESOURCE_CLAIM, claim())
+    uid = api.put(NODE, {"metadata": {"name": "node-b"}})["metadata"]["uid"]
+    nodes = NodeAddresses(api)
+    same = ClaimGuard(api, DRIVER, NodeName("node-a"), lambda _: None, same_node=nodes.require_same)
+    request = GrantRequest("stick", CLAIM)
+    await same.authorise(STICK, request, replace(B, node_uid=uid))
+    await same.authorise(STICK, request, B)  # a certificate from files names no Node object
+    with pytest.raises(Refused, match="of an earlier node named node-b"):
+        await same.authorise(STICK, request, replace(B, node_uid="another"))
 
 
 async def test_r47_a_device_that_a_claim_of_this_node_holds_is_refused_by_name() -> None:

@@ -22,7 +22,7 @@ from usbdra.types import ClaimUid, NodeName
 from usbdra.usbip.extension import Refusal
 from usbdra.usbip.wire import Status
 
-PEER = Peer("10.0.0.2", 4242, NodeName("node-b.lab"), True)
+PEER = Peer("10.0.0.2", 4242, NodeName("node-b.lab"), True, "uid-1")
 REQUEST = GrantRequest("usb-stick", ClaimRef("lab", "one", ClaimUid("2f1c")), "pod lab/one")
 GRANTED = Granted("5f3a", STICK, (("authorise", 0.25), ("bind", 0.5)))
 PEMS = Pems("1", "CERT", "KEY", "CA")

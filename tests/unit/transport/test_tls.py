@@ -133,3 +133,10 @@ def test_exactly_one_node(uris: tuple[str, ...], text: str) -> None:
 def test_no_certificate() -> None:
     with pytest.raises(NotAuthenticated, match="names 0 nodes"):
         peer_certificate(None)
+
+
+def test_the_uid_of_the_node_object_is_read_where_there_is_one() -> None:
+    names = (("URI", "usbdra://node/node-a"),)
+    subject = ((("commonName", "node-a"),), (("serialNumber", "uid-1"),))
+    assert peer_certificate({"subject": subject, "subjectAltName": names}).node_uid == "uid-1"
+    assert peer_certificate({"subject": subject[:1], "subjectAltName": names}).node_uid == ""
