@@ -108,6 +108,11 @@ def wheel() -> Path:
     return found
 
 
+def native_digest() -> str:
+    """What tells whether the extension of an earlier build is still the checkout's."""
+    return digest(tree_digest([CHECKOUT / "usbdra/_native", CHECKOUT / "setup.py"], SOURCES))
+
+
 def _environment(name: str, requirements: list[str], own: Path | None, extra: Path | None) -> Path:
     """Image with a Python environment for /opt/NAME, plus a folder copied beside it."""
     wheels = _wheels(requirements)

@@ -4,7 +4,7 @@
     python -m tests.cluster [--driver]          until Ctrl-C
     python -m tests.cluster up [--driver]       left running, for USBDRA_CLUSTER=running pytest ...
     python -m tests.cluster install             the driver, onto a cluster left running
-    python -m tests.cluster refresh             this checkout's code into the running agents
+    python -m tests.cluster refresh             this checkout's code and chart into it
     python -m tests.cluster kubectl WORDS...
     python -m tests.cluster run NODE COMMAND... a shell command on a node
     python -m tests.cluster status | down
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("down", help="end every cluster started by up")
     commands.add_parser("status", help="list running clusters")
     commands.add_parser("install", help="install the driver on the running cluster")
-    commands.add_parser("refresh", help="put this checkout's code into the running agents")
+    commands.add_parser("refresh", help="this checkout's code and chart into the running agents")
     kubectl = commands.add_parser("kubectl", help="kubectl on the running cluster")
     kubectl.add_argument("words", nargs=argparse.REMAINDER)
     run = commands.add_parser("run", help="run a shell command on a node; its status is ours")

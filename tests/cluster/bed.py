@@ -25,6 +25,7 @@ from tests.bed.net import HOST_IP4
 from tests.bed.node import Node
 from tests.bed.progress import say, step
 from tests.bed.rootfs import RootSpec
+from tests.bed.wheel import native_digest
 from tests.cluster.api import ClusterApi
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.netns import add_route, enable_forwarding
@@ -72,6 +73,7 @@ class ClusterBed:
         self.logs = logs
         self.detached = detached
         self.nodes: dict[str, KubeNode] = {}
+        self.native = native_digest()
         self._stack = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -129,6 +131,7 @@ class ClusterBed:
         """Go on with a detached cluster that another process has left running."""
         known: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
         archives = [Path(archive) for archive in known["archives"]]
+        self.native = known["native"]
         self.spec = ClusterSpec(feature_gates=known["feature_gates"], archives=archives)
         self.bed = from_description(folder, known["nodes"])
         self._stack.callback(self.bed.down)
@@ -204,6 +207,7 @@ class ClusterBed:
             "control_plane": self.plane.commands(),
             "feature_gates": dict(self.spec.feature_gates),
             "archives": [str(archive) for archive in self.spec.archives],
+            "native": self.native,
         }
         (self.bed.folder / DESCRIPTION).write_text(json.dumps(known))
 

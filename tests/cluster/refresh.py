@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checkout's code into a running cluster: one more layer on the image that its nodes have.
 
-Owns the way round a full build and a full import, which an emulated node needs minutes for. It
-does not see a change of dependencies or of the Dockerfile: for those, `down` and `up`.
+Owns the way round a full build and a full import, which an emulated node needs minutes for. What
+is not Python (extension, dependencies, Dockerfile) takes `down` and `up`; a module that was deleted
+stays in the image until then.
 """
 
 from __future__ import annotations
 
 import compileall
+import contextlib
+import shutil
+import tarfile
 import tempfile
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.bed.errors import BedError
 from tests.bed.progress import step
-from tests.bed.wheel import wheel
+from tests.bed.wheel import CHECKOUT, native_digest
 from tests.cluster import driver
 from tests.cluster.bed import ClusterBed
 from tests.cluster.images import Layer, extend_archive
@@ -23,40 +27,56 @@ _ARCHIVE = "/root/refresh.tar"
 
 
 def refresh(bed: ClusterBed) -> None:
-    """Build the wheel, put it into the nodes' image, roll the agents over to it."""
-    package = _package_folder(bed)
+    """Put the checkout's modules into the nodes' image, apply the chart, roll the agents over.
+
+    Raises:
+        BedError: the extension's sources are not those that the image was built from.
+    """
+    if bed.native != native_digest():
+        raise BedError("usbdra/_native has changed: it needs a new image, by `down` and `up`")
+    archive = bed.spec.archives[0]
+    package = package_folder(archive)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        layer = _layer(wheel(), package, folder / "tree")
-        extend_archive(bed.spec.archives[0], folder / "refresh.tar", layer)
+        extend_archive(archive, folder / "refresh.tar", _layer(package, folder / "tree"))
         with step("importing the new layer into every node"), ThreadPoolExecutor(4) as pool:
             tasks = [pool.submit(_load, bed, each, folder / "refresh.tar") for each in bed.nodes]
             for task in tasks:
                 task.result()
     with step("rolling the agents over"):
+        bed.api.apply(driver.render(), namespace=driver.NAMESPACE)
         roll = ["-n", driver.NAMESPACE, "rollout"]
         bed.api.kubectl(*roll, "restart", "daemonset/usbdra-agent")
         driver.ready(bed)
 
 
-def _package_folder(bed: ClusterBed) -> str:
-    """Where the image has the package."""
-    code = "import usbdra; print(usbdra.__path__[0])"
-    target = "daemonset/usbdra-agent"
-    words = ["exec", f"--namespace={driver.NAMESPACE}", target, "--", "python3", "-c", code]
-    return bed.api.kubectl(*words).strip()
+def package_folder(archive: Path) -> str:
+    """Where the image in an archive has the package, without the leading slash.
+
+    Raises:
+        BedError: nowhere.
+    """
+    with tarfile.open(archive) as outer:
+        for blob in outer.getnames():
+            stream = outer.extractfile(blob) if blob.startswith("blobs/") else None
+            if stream is None:
+                continue
+            # a manifest or a configuration is no tar
+            with contextlib.suppress(tarfile.ReadError), tarfile.open(fileobj=stream) as layer:
+                for name in layer.getnames():
+                    if name.endswith("site-packages/usbdra/__init__.py"):
+                        return name.removesuffix("/__init__.py").lstrip("./")
+    raise BedError(f"{archive} has no package usbdra")
 
 
-def _layer(wheel_file: Path, package: str, scratch: Path) -> bytes:
-    """A layer in which `package` holds the wheel's modules, and nothing of what was there."""
-    with zipfile.ZipFile(wheel_file) as archive:
-        members = [name for name in archive.namelist() if name.startswith("usbdra/")]
-        archive.extractall(scratch, members)
-    compileall.compile_dir(scratch, quiet=1, stripdir=str(scratch), prependdir=package)
+def _layer(package: str, scratch: Path) -> bytes:
+    """A layer with the checkout's modules, which the image's extension modules stay beside."""
+    ignore = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+    shutil.copytree(CHECKOUT / "usbdra", scratch / "usbdra", ignore=ignore)
+    where = f"/{Path(package).parent}"
+    compileall.compile_dir(scratch, quiet=1, stripdir=str(scratch), prependdir=where)
     layer = Layer()
-    layer.directory(package.lstrip("/"))
-    layer.file(f"{package.lstrip('/')}/.wh..wh..opq", b"")  # hides the folder of the layers below
-    layer.tree(scratch / "usbdra", below=package.lstrip("/"))
+    layer.tree(scratch / "usbdra", below=package)
     return layer.finish()
 
 
