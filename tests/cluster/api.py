@@ -24,8 +24,8 @@ Manifest = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 _WATCH_SECONDS = 20
 _RETRY_SECONDS = 0.2
 # Limits end a test that is lost; an emulated node on a busy machine may need this long.
-_POD_SECONDS = 300.0
-_CALL_SECONDS = 180.0
+_POD_SECONDS = 150.0
+_CALL_SECONDS = 120.0
 _GONE = 410
 
 
