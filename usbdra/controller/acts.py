@@ -14,13 +14,14 @@ Object = dict[str, Any]
 
 
 class What(Enum):
-    """The kinds the controller writes."""
+    """The kinds that decisions are about; of attachments they only read."""
 
     NODE_DEVICE = "NodeUSBDevice"
     DEVICE = "USBDevice"
     CLAIM = "ResourceClaim"
     TEMPLATE = "ResourceClaimTemplate"
     POD = "Pod"
+    ATTACHMENT = "USBAttachment"
 
 
 @dataclass(frozen=True, slots=True)

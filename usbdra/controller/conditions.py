@@ -7,7 +7,7 @@ claims and in events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -18,6 +18,10 @@ from usbdra.controller.uses import Use
 
 _FAULTS = ("LinkLost", "NoFreeUSBIPPort")
 """Reasons of agents that are shown as they are."""
+
+
+Pod = tuple[str, str]
+"""(namespace, name)."""
 
 
 class NodeState(Enum):
@@ -51,14 +55,22 @@ def ready(device: Published | None, last_node: str, node: NodeState) -> Conditio
     return Condition("Ready", True, "Ready", f"plugged into node {device.node}{where}")
 
 
-def attached(found: Sequence[Use]) -> Condition:
-    """AttachedToPod, LinkLost, NoFreeUSBIPPort or Available, from what agents reported.
+def attached(found: Sequence[Use], machines: Mapping[Pod, str]) -> Condition:
+    """AttachedToVirtualMachine, AttachedToPod, LinkLost, NoFreeUSBIPPort or Available.
 
-    Of several claims the one that really has the device counts; the exporting node gives it to
-    one alone.
+    found: uses as agents reported them. Of several claims the one that really has the device
+    counts; the exporting node gives it to one alone. machines: virtual machines by the pod that
+    holds a claim for them.
     """
     for use in found:
         if use.ready:
+            held = [machines.get((use.namespace, pod.name)) for pod in use.consumers]
+            machine = next((name for name in held if name), None)
+            if machine is not None:
+                who = f"virtual machine {use.namespace}/{machine} (claim {use.claim})"
+                return Condition(
+                    "Attached", True, "AttachedToVirtualMachine", f"{who}: {use.message}"
+                )
             return Condition("Attached", True, "AttachedToPod", f"{_who(use)}: {use.message}")
     for use in found:
         if use.ready is False:

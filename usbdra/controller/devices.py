@@ -50,6 +50,7 @@ class DevicesPart:
             What.CLAIM: RESOURCE_CLAIM,
             What.TEMPLATE: CLAIM_TEMPLATE,
             What.POD: POD,
+            What.ATTACHMENT: contract.attachment,
         }
         self.queue = WorkQueue(self._reconcile, workers=options.workers)
         trims: dict[What, Trim] = {
@@ -57,6 +58,7 @@ class DevicesPart:
             What.DEVICE: lambda item: trimmed(item, "status"),
             What.CLAIM: self._claim,
             What.TEMPLATE: trimmed,
+            What.ATTACHMENT: lambda item: trimmed(item, "spec", "status"),
         }
         self._mirrors = {
             what: Mirror(self._api, self._kinds[what], trim, partial(self._object, what))

@@ -17,7 +17,7 @@ from typing import Any
 from usbdra.controller import conditions
 from usbdra.controller.acts import Act, Apply, Decision, Delete, Object, Patch, What
 from usbdra.controller.assignment import Holding, Progress, establish, withdraw
-from usbdra.controller.conditions import Condition, NodeState, timestamp
+from usbdra.controller.conditions import Condition, NodeState, Pod, timestamp
 from usbdra.controller.published import Published, status_attributes
 from usbdra.controller.uses import Use
 from usbdra.kube.custom import MANAGED_BY, MANAGER, Contract
@@ -49,6 +49,8 @@ class Observed:
     holdings: Mapping[str, Holding] = field(default_factory=dict)
     """What namespaces have under this name."""
     uses: Sequence[Use] = ()
+    machines: Mapping[Pod, str] = field(default_factory=dict)
+    """Virtual machines by the pods that hold claims for them."""
 
 
 def decide(seen: Observed) -> Decision:
@@ -151,7 +153,7 @@ class _Step:
         seen = self._seen
         last = str(seen.device.node if seen.device else self._status.get("nodeName") or "")
         ready = conditions.ready(seen.device, last, seen.node)
-        attached = conditions.attached(seen.uses)
+        attached = conditions.attached(seen.uses, seen.machines)
         acts: list[Act] = []
         if seen.record is None and seen.device is not None:
             body = {"metadata": {"name": seen.name, "labels": {MANAGED_BY: MANAGER}}}

@@ -7,7 +7,7 @@ NodeUSBDevices it may matter to, so that a change costs a look at those and at n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -45,6 +45,7 @@ class World:
         self._family: dict[str, DeviceName] = {}
         self._families: dict[DeviceName, set[str]] = {}
         self._places: dict[str, set[tuple[What, str]]] = {}
+        self._machines: dict[Key, dict[str, str]] = {}
         self._by_node: dict[str, set[str]] = {}
         self._by_namespace: dict[str, set[str]] = {}
 
@@ -92,6 +93,8 @@ class World:
             self._objects[what][key] = new
         if what is What.NODE_DEVICE:
             return self._put_node_device(key[1], old, new)
+        if what is What.ATTACHMENT:
+            return self._attach(key, old, new)
         affected = self._place(what, key, old, new)
         if what is What.CLAIM:
             affected |= self._use(key, new)
@@ -126,6 +129,7 @@ class World:
             namespaces={n: self._namespaces[n] for n in spaces if n in self._namespaces},
             holdings={n: self._holding(n, name) for n in spaces if self._holds(n, name, places)},
             uses=sorted(found, key=lambda use: (use.namespace, use.claim)),
+            machines=dict(self._machines_of(found)),
         )
 
     def _view(self, pool: str) -> set[str]:
@@ -206,6 +210,27 @@ class World:
         for device in after:
             self._used.setdefault(device, set()).add(key)
         return {name for device in before | after for name in self._names(device)}
+
+    def _attach(self, key: Key, old: Object | None, new: Object | None) -> set[str]:
+        """A USBAttachment: which pod holds a claim for which virtual machine."""
+        for item in (old, new):
+            holder = _status(item).get("holderName")
+            machine = ((item or {}).get("spec") or {}).get("virtualMachine") or {}
+            if holder and machine:
+                held = self._machines.setdefault((key[0], str(holder)), {})
+                held.pop(key[1], None)
+                if item is new:
+                    held[key[1]] = str(machine.get("name", ""))
+                if not held:
+                    del self._machines[key[0], str(holder)]
+        return {str(item["spec"]["device"]) for item in (old, new) if item}
+
+    def _machines_of(self, found: Iterable[Use]) -> Iterator[tuple[Key, str]]:
+        for use in found:
+            for pod in use.consumers:
+                key = (use.namespace, pod.name)
+                for machine in self._machines.get(key, {}).values():
+                    yield key, machine
 
     def _device_name(self, name: str, record: Object | None) -> DeviceName:
         said = (_status(record).get("attributes") or {}).get("name")

@@ -120,6 +120,12 @@ class Cluster:
         fresh = {"metadata": {"namespace": namespace, "name": name, "uid": f"c{next(self._ids)}"}}
         self._store(What.CLAIM, namespace, name, {**deepcopy(old or fresh), "status": status})
 
+    def attach(self, namespace: str, name: str, device: str, machine: str, holder: str) -> None:
+        """A USBAttachment whose pod holds the device's claim for a virtual machine."""
+        spec = {"device": device, "virtualMachine": {"name": machine}}
+        item = {"metadata": {"uid": f"x{next(self._ids)}"}, "spec": spec}
+        self._store(What.ATTACHMENT, namespace, name, {**item, "status": {"holderName": holder}})
+
     def release(self, namespace: str, name: str) -> None:
         """The pods end: the claim is deallocated, and goes if it was marked."""
         item = self.objects.get((What.CLAIM, namespace, name))

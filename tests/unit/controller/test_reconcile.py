@@ -103,6 +103,22 @@ def test_use_is_shown_as_the_agents_report_it(cluster: Cluster) -> None:
     assert cluster.condition(STICK, "Attached") == ("False", "Available", "nobody uses the device")
 
 
+def test_a_device_held_for_a_virtual_machine_says_so(cluster: Cluster) -> None:
+    cluster.assign(STICK, "lab")
+    cluster.settle()
+    cluster.attach("lab", "x", STICK, machine="vm", holder="holder")
+    cluster.use("lab", STICK, ("holder",), ready=True)
+    cluster.settle()
+    assert cluster.condition(STICK, "Attached") == (
+        "True",
+        "AttachedToVirtualMachine",
+        f"virtual machine lab/vm (claim {STICK}): as said",
+    )
+    cluster.delete(What.ATTACHMENT, "x", "lab")
+    cluster.settle()
+    assert cluster.condition(STICK, "Attached")[:2] == ("True", "AttachedToPod")
+
+
 def test_a_change_of_use_costs_two_writes(cluster: Cluster) -> None:
     cluster.assign(STICK, "lab")
     cluster.settle()
