@@ -124,6 +124,15 @@ class Acts:
             record = record.with_device(_nothing(device))
         return record
 
+    async def withdraw(self, record: ClaimRecord) -> None:
+        """Take out of the claim's files what it does not hold any more.
+
+        A container that starts now must not get numbers that the kernel may have given to
+        another claim's device meanwhile (R60).
+        """
+        self._doing[record.ref.uid] = "writing its files"
+        await in_thread(self._files.write, record)
+
     async def lost(self, record: ClaimRecord) -> tuple[tuple[str, int], ...]:
         """Keys of the devices that the claim should hold and does not."""
         claimed = [device for device in record.devices if device.exclusive]

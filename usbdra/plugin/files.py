@@ -124,9 +124,9 @@ class ClaimFiles:
     def _write_links(self, record: ClaimRecord, own: Path) -> None:
         wanted: dict[Path, dict[str, str]] = {}
         for device in record.devices:
-            if device.held is None:
-                continue
             directory = Path(cdi.links_dir(PurePosixPath(own), device))
+            if device.held is None and not directory.exists():
+                continue  # what was lost gives up its links, what never came gets none
             wanted.setdefault(directory, {})
             links = {link.name: link.path for link in layout.node_links(device)}
             wanted.setdefault(directory / layout.subdirectory(device), {}).update(links)

@@ -209,6 +209,7 @@ class Preparer:
                 return record, False
             record = replace(await self._acts.forget_lost(record), boot_id=self._boot_id)
             await self._records.put(record)
+            await self._acts.withdraw(record)
             return await self._acts.complete(record), True
 
     async def _plan(self, ref: ClaimRef) -> ClaimRecord:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +78,25 @@ async def test_a_failed_attempt_says_why_and_keeps_the_claim(world: World) -> No
     assert agent.reporter.texts[-1] == "node a does not answer"
     assert (await ready(agent, "uid-1"))[:2] == ("False", "LinkLost")
     assert await agent.preparer.losses.check() == [ref]
+
+
+async def test_r60_what_is_lost_is_no_more_in_the_files_of_the_claim(world: World) -> None:
+    agent, [ref] = await prepared(world, remote_claim())
+    (spec,) = (world.path / "cdi").glob("*.json")
+    links = world.path / "dev" / ref.uid / "links" / "usb"
+    assert "/dev/bus/usb/005/002" in spec.read_text()
+    assert (links / "device").is_symlink()
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    agent.attacher.failures["stick"] = Unreachable("node a does not answer")
+    with pytest.raises(Unreachable):
+        await agent.preparer.restore(ref)
+    (edits,) = (d["containerEdits"] for d in json.loads(spec.read_text())["devices"])
+    assert "deviceNodes" not in edits
+    assert list(links.iterdir()) == []
+    agent.attacher.failures.clear()
+    await agent.preparer.restore(ref)
+    assert "/dev/bus/usb/005/003" in spec.read_text()
+    assert str((links / "device").readlink()) == "/dev/bus/usb/005/003"
 
 
 async def test_a_local_device_that_was_pulled_is_not_found(world: World) -> None:
