@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import compileall
 import contextlib
+import secrets
 import shutil
 import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.bed.errors import BedError
 from tests.bed.progress import step
@@ -43,11 +47,19 @@ def refresh(bed: ClusterBed) -> None:
             tasks = [pool.submit(_load, bed, each, folder / "refresh.tar") for each in bed.nodes]
             for task in tasks:
                 task.result()
-    with step("rolling the agents over"):
-        bed.api.apply(driver.render(), namespace=driver.NAMESPACE)
-        roll = ["-n", driver.NAMESPACE, "rollout"]
-        bed.api.kubectl(*roll, "restart", "daemonset/usbdra-agent")
+    with step("rolling the pods over"):
+        bed.api.apply(_stamped(driver.render()), namespace=driver.NAMESPACE)
         driver.ready(bed)
+
+
+def _stamped(manifests: str) -> list[dict[str, Any]]:
+    """The objects, with templates that differ from all before: their pods are made anew, once."""
+    objects = [item for item in yaml.safe_load_all(manifests) if item]
+    for item in objects:
+        if item["kind"] in ("DaemonSet", "Deployment"):
+            metadata = item["spec"]["template"]["metadata"]
+            metadata.setdefault("annotations", {})["usbdra.test/refreshed"] = secrets.token_hex(4)
+    return objects
 
 
 def package_folder(archive: Path) -> str:
