@@ -25,6 +25,7 @@ from tests.api.policies import (
     usb,
 )
 from tests.cluster.api import ClusterApi
+from tests.cluster.manifests import pod
 from usbdra.kube import errors
 from usbdra.kube.types import CLAIM_TEMPLATE, RESOURCE_CLAIM
 
@@ -188,6 +189,17 @@ async def test_who_may_name_a_device_where_devices_are_assigned(
         with pytest.raises(errors.ApiForbidden, match="is made by usbdra controller alone"):
             await user.create(kind, item, namespace)
         await admin.create(kind, item, namespace)
+    # What an administrator's template says, Kubernetes itself may make a claim of.
+    user_pod = pod("user", resourceClaims=[{"name": "usb", "resourceClaimTemplateName": "one"}])
+    user_pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "usb"}]}
+    api.apply(user_pod, namespace)
+    made = api.wait(
+        api.resource.list_namespaced_resource_claim,
+        lambda claims: next((c for c in claims if c.metadata.generate_name), None),
+        "a claim of the template",
+        namespace=namespace,
+    )
+    assert made.metadata.owner_references[0].name == "user"
     api.delete(role)
 
 
