@@ -73,6 +73,11 @@ def test_a_device_alone_takes_a_port_by_itself_or_says_that_there_is_none(
     assert "node b" in said
     space.event("FailedPrepareDynamicResources", "p6", "NoFreeUSBIPPort")
     assert len(usb.machine("b").call("usb.used")) == 1
+    # the scheduler has heard of the port that it did not give away
+    gadgets.plug("a", "HUB00007")
+    space.apply(usb_claim("c7", serial("HUB00007")), consumer("p7", "c7", node="b"))
+    space.pending("p7")
+    space.delete("pod", "p7")
     space.delete("pod", "p5", "--wait=false")
     space.run("p6")  # the kubelet tries again by itself
     assert len(usb.machine("b").call("usb.used")) == 1
