@@ -2,12 +2,16 @@
 """What the agent itself can tell of a connection that the unprivileged exporter hands it.
 
 Owns the questions to the kernel about a descriptor from a process that may be anyone's by now.
-The answers are the kernel's: the exporter cannot forge an address it has no route from. Must not
-believe what comes with the descriptor, but for the node's name, which `addresses` must bear out.
+The answers are the kernel's: on the host's network the exporter cannot forge an address it has no
+route from. Elsewhere it could: in a namespace of its own making every address is its own, so the
+socket's namespace is looked at first. Must not believe what comes with the descriptor, but for the
+node's name, which `addresses` must bear out.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import socket
 from collections.abc import Awaitable, Callable, Collection
@@ -21,6 +25,8 @@ from usbdra.exporter.policy import AccessPolicy
 from usbdra.transport.ktls import RX, TX, Encryption
 from usbdra.types import NodeName
 
+_SO_NETNS_COOKIE = 71  # include/uapi/asm-generic/socket.h
+_SIOCGSKNS = 0x894C  # include/uapi/linux/sockios.h
 _ESTABLISHED = 1  # net/tcp_states.h TCP_ESTABLISHED, the first byte of struct tcp_info
 
 Addresses = Callable[[NodeName], Awaitable[Collection[str]]]
@@ -54,6 +60,7 @@ class Evidence:
         Raises Refused with what does not fit.
         """
         _require_tcp(sock)
+        _require_our_network(sock)
         address, port = _ends(sock, self.port)
         decision = self.networks.connection(address)
         if not decision.allowed:
@@ -88,6 +95,29 @@ def _require_tcp(sock: socket.socket) -> None:
         raise Refused("what the exporter handed over is no TCP socket")
     if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != _ESTABLISHED:
         raise Refused("the connection that the exporter handed over is not established")
+
+
+def _require_our_network(sock: socket.socket) -> None:
+    """A socket of this process's own network namespace."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as own:
+        if _network(sock) != _network(own):
+            raise Refused("the connection that the exporter handed over is of another network")
+
+
+def _network(sock: socket.socket) -> object:
+    """What tells the socket's network namespace from others."""
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+    except OSError as exc:
+        if exc.errno != errno.ENOPROTOOPT:
+            raise
+    # Before Linux 5.14: a descriptor of the namespace, which needs the privilege that we have.
+    fd = fcntl.ioctl(sock, _SIOCGSKNS)
+    try:
+        found = os.fstat(fd)
+        return found.st_dev, found.st_ino
+    finally:
+        os.close(fd)
 
 
 def _ends(sock: socket.socket, port: int) -> tuple[str, int]:

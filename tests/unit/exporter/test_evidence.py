@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +109,56 @@ async def test_encryption_is_the_kernels_word(link: TcpPair, found: tuple[int, .
     for encryption in (Encryption.ALLOWED, Encryption.OFF):
         peer = await evidence(kernel=Ciphers(*found), encryption=encryption)(TOLD, link.ours)
         assert not peer.encrypted
+
+
+_ELSEWHERE = """
+import ctypes, fcntl, os, socket, struct, sys
+NEWUSER, NEWNET = 0x10000000, 0x40000000
+flags = NEWNET if os.geteuid() == 0 else NEWUSER | NEWNET
+assert ctypes.CDLL(None, use_errno=True).unshare(flags) == 0, os.strerror(ctypes.get_errno())
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:  # ifconfig lo up
+    fcntl.ioctl(one, 0x8914, struct.pack("16sh22x", b"lo", 1))
+listener = socket.create_server(("127.0.0.1", 3241))
+peer = socket.create_connection(listener.getsockname())
+ours, _ = listener.accept()
+with socket.socket(fileno=int(sys.argv[1])) as out:
+    socket.send_fds(out, [b"x"], [ours.fileno()])
+    out.recv(1)
+"""
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[socket.socket]:
+    """A connection to port 3241 in a namespace where its maker has every address it likes."""
+    here, there = socket.socketpair()
+    with here, there:
+        command = [sys.executable, "-c", _ELSEWHERE, str(there.fileno())]
+        with subprocess.Popen(command, pass_fds=(there.fileno(),)):
+            _, fds, _, _ = socket.recv_fds(here, 1, 1)
+            with socket_of(fds[0]) as sock:
+                yield sock
+            here.send(b"x")
+
+
+async def test_a_network_of_the_exporters_own_is_refused(elsewhere: socket.socket) -> None:
+    """There it can be any node: address, port and state are all as they should be."""
+    assert elsewhere.getpeername()[0] == "127.0.0.1"
+    assert elsewhere.getsockname() == ("127.0.0.1", 3241)
+    with pytest.raises(Refused, match="is of another network"):
+        await evidence(port=3241)(TOLD, elsewhere)
+
+
+async def test_older_kernels_tell_networks_apart_too(
+    elsewhere: socket.socket, link: TcpPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("usbdra.exporter.evidence._SO_NETNS_COOKIE", 9999)
+    if os.geteuid() != 0:  # the agent is root; others may not ask these kernels
+        with pytest.raises(PermissionError):
+            await evidence()(TOLD, link.ours)
+        return
+    assert await evidence()(TOLD, link.ours)
+    with pytest.raises(Refused, match="is of another network"):
+        await evidence()(TOLD, elsewhere)
 
 
 def not_sockets() -> Iterator[tuple[str, int]]:
