@@ -35,7 +35,8 @@ def replay(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> Repl
         monkeypatch.setattr(benchmark, "_timer", clock)
         benchmark.group = group
         benchmark.extra_info.update(info)
-        benchmark.pedantic(lambda: clock.advance(next(left)), rounds=len(seconds))
+        pedantic: Callable[..., Any] = benchmark.pedantic
+        pedantic(lambda: clock.advance(next(left)), rounds=len(seconds))
 
     return run
 
