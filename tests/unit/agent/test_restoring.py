@@ -157,7 +157,9 @@ async def test_r34_a_device_that_resets_itself_comes_back_without_any_news_of_a_
     await until(lambda: whole_as_another(agent, before))
 
 
-async def test_r25_a_flapping_link_leaves_as_much_as_a_calm_one(agent: Agent, tmp_path: Path) -> None:
+async def test_r25_a_flapping_link_leaves_as_much_as_a_calm_one(
+    agent: Agent, tmp_path: Path
+) -> None:
     def left() -> tuple[int, int, int]:
         ports = agent.node.kernel.vhci.sockets
         return ports, len(open_descriptors()), len(list((tmp_path / "state").glob("*.json")))
