@@ -74,15 +74,23 @@ fuzz: build ## a short bounded run of every coverage-guided fuzzer (FUZZ_SEED=0:
 	@for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; PYTHONHASHSEED=0 $(PY) $$f -seed=$${FUZZ_SEED:-1} -max_total_time=$${FUZZ_SECONDS:-10} -rss_limit_mb=1024 > build/$$(basename $$f).log 2>&1 || { tail -40 build/$$(basename $$f).log; exit 1; }; done
 
 .PHONY: bench
-bench: build ## benchmarks; ratios of one run in build/results/bench.json
+bench: build ## benchmarks of the parts, and of the agent against a control plane (root)
 	@mkdir -p $(RESULTS)
-	@$(PY) bench/run.py --output $(RESULTS)/bench.json
+	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py bench
+	@$(PY) bench/run.py --output $(RESULTS)/bench.json bench/micro bench/cluster
 
 .PHONY: bench-kernel
 bench-kernel: $(STAMP) ## attach and throughput on real kernels against the stock tools (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PY) bench/run.py --output $(RESULTS)/bench-kernel.json bench/kernel
+
+.PHONY: bench-cluster
+bench-cluster: $(STAMP) ## long runs: plugs, idle, and Prepare on a cluster's nodes under QEMU (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py bench
+	@BENCH_PLUGS=200 BENCH_STARTS=10 BENCH_IDLE_SECONDS=60 BENCH_ROUNDS=50 \
+	  $(PY) bench/run.py --output $(RESULTS)/bench-cluster.json bench/cluster bench/prepare
 
 .PHONY: package
 package: wheel ## install the wheel, and the source, into empty environments

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Install the Debian packages that building (`build`) or the test beds (`bed`) need.
+"""Install the Debian packages that building (`build`), the test beds (`bed`) or `bench` need.
 
 Stdlib only and any Python 3.9+: it runs before the project's environment exists. Says what it
 installs and why; installs nothing when all is there.
@@ -26,6 +26,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "tcpdump",
         "xz-utils",
     ),
+    "bench": ("strace",),
 }
 # The stock client, for one contract test. Ubuntu carries it in its kernel tools.
 OPTIONAL = {"usbip"}

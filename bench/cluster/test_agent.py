@@ -23,8 +23,8 @@ from bench.conftest import Replay, spread
 from tests.fakes.kubelet import FakeKubelet
 
 DEVICES = 128
-STARTS = int(os.environ.get("BENCH_STARTS", "2"))
-IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "10"))
+STARTS = int(os.environ.get("BENCH_STARTS", "1"))
+IDLE_SECONDS = float(os.environ.get("BENCH_IDLE_SECONDS", "5"))
 SETTLE_SECONDS = 4.0
 """After the start: longer than the pauses of the agent's notices."""
 

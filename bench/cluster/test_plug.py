@@ -21,7 +21,7 @@ from bench.cluster.conftest import Plane
 from bench.cluster.machine import Machine
 from bench.conftest import Replay, spread
 
-PLUGS = int(os.environ.get("BENCH_PLUGS", "8"))
+PLUGS = int(os.environ.get("BENCH_PLUGS", "6"))
 PAUSE = 2.1
 GROUP = "from a plug to the slice"
 DEVICES = 16

@@ -58,7 +58,7 @@ def link() -> Iterator[TcpPair]:
 @pytest.mark.parametrize("way", ["same process", "over the socket"])
 def test_grant(benchmark: BenchmarkFixture, tmp_path: Path, link: TcpPair, way: str) -> None:
     devices = FakeBroker()
-    evidence = Evidence(0, addresses, AccessPolicy(), Encryption.OFF, ktls)
+    evidence = Evidence(NodeName("node-a"), 0, addresses, AccessPolicy(), Encryption.OFF, ktls)
     guarded = GuardedBroker(devices, vouch=evidence)
     limits = DeskLimits(per_second=1e9, burst=1_000_000)
     me, path = os.geteuid(), tmp_path / "agent.sock"
