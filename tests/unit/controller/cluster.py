@@ -63,6 +63,7 @@ class Cluster:
             name = self._todo.popleft()
             for act in decide(self.world.observe(name, self.now)).acts:
                 if acts == 0:
+                    self._todo.appendleft(name)
                     return 0
                 acts -= 1
                 self.do(act)

@@ -184,5 +184,5 @@ class Devices(RuleBasedStateMachine):
         return str(record.get("spec", {}).get("assignedNamespace", ""))
 
 
-Devices.TestCase.settings = settings(max_examples=50, stateful_step_count=20, deadline=None)
+Devices.TestCase.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
 test_any_sequence = Devices.TestCase
