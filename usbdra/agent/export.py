@@ -105,4 +105,6 @@ class Export:
         from usbdra._native import ktls as kernel
 
         options = self._options
-        return Evidence(options.port, addresses, self._policy, options.encryption, kernel)
+        return Evidence(
+            options.node, options.port, addresses, self._policy, options.encryption, kernel
+        )

@@ -42,12 +42,13 @@ class Ciphers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Vouches for a peer by its connection.
+    """Vouches for a peer by its connection, to the agent of `node`.
 
     `port` is where our exporter listens, 0 for anywhere (tests). `networks` narrows who may
     connect at all, as it does in the exporter.
     """
 
+    node: NodeName
     port: int
     addresses: Addresses
     networks: AccessPolicy
@@ -70,6 +71,9 @@ class Evidence:
             raise Refused("the connection is not encrypted by the kernel, which is required here")
         if told.node is None:
             raise Refused("a device of this node is given only over an authenticated link")
+        if told.node == self.node:
+            # Its pods have their devices without a link; who asks by this name is the exporter.
+            raise Refused(f"node {told.node} does not import from itself")
         known = {str(ip_address(one)) for one in await self.addresses(told.node)}
         if str(ip_address(address.partition("%")[0])) not in known:
             raise Refused(

@@ -37,9 +37,15 @@ class Ciphers:
 
 def evidence(**changes: Any) -> Evidence:
     async def addresses(node: NodeName) -> list[str]:
-        return {"node-b": ["127.0.0.1", "::1"], "node-c": ["127.0.0.3"], "gone": []}[node]
+        return {
+            "node-a": ["127.0.0.1"],
+            "node-b": ["127.0.0.1", "::1"],
+            "node-c": ["127.0.0.3"],
+            "gone": [],
+        }[node]
 
     options: dict[str, Any] = {
+        "node": NodeName("node-a"),
         "port": 0,
         "addresses": addresses,
         "networks": AccessPolicy(),
@@ -81,6 +87,7 @@ async def test_ipv6_is_compared_as_an_address() -> None:
         ("node-c", r"127.0.0.1 is no InternalIP of node node-c \(it has 127.0.0.3\)"),
         ("gone", r"127.0.0.1 is no InternalIP of node gone \(it has none\)"),
         (None, "only over an authenticated link"),
+        ("node-a", "node-a does not import from itself"),
     ],
 )
 async def test_another_nodes_name_is_refused(link: TcpPair, node: str | None, error: str) -> None:
