@@ -55,7 +55,7 @@ def armed(bed: ClusterBed) -> Iterator[None]:
 
 
 def _set_environment(bed: ClusterBed, word: str) -> None:
-    bed.api.kubectl("set", "env", *DAEMON_SET, word)
+    bed.api.kubectl("set", "env", *DAEMON_SET, "-c", "agent", word)
     ready(bed)
 
 
@@ -115,6 +115,22 @@ def upgrade(bed: ClusterBed) -> None:
         "the agents that were replaced are gone",
         namespace=NAMESPACE,
         label_selector="app.kubernetes.io/component=agent",
+    )
+
+
+def wait_restarted(space: Space, pod: str) -> None:
+    """Wait until a pod's container runs again, in a later life."""
+
+    def again(pods: list[Any]) -> bool | None:
+        statuses = [status for item in pods for status in item.status.container_statuses or []]
+        return any(s.ready and s.restart_count for s in statuses) or None
+
+    space.api.wait(
+        space.api.core.list_namespaced_pod,
+        again,
+        f"{pod} runs again",
+        namespace=space.name,
+        field_selector=f"metadata.name={pod}",
     )
 
 

@@ -49,6 +49,7 @@ def test_r44_node_rebooted_with_a_claim_prepared(
     uid = space.claim("stick")["metadata"]["uid"]
 
     usb.reboot("b")
+    faults.wait_restarted(space, "user")
     Reading(usb, "b", space, "user").wait()
     assert space.shell("user", f"sha256sum {faults.DISK}").split()[0] == stick.sha256()
     there = usb.machine("b").call("usb.find", stick.serial, True)
