@@ -81,7 +81,7 @@ class Preparer:
         self._telling = Telling(reporter, board)
         self._times = StepTimes(on_step)
         self._acts = Acts(records, attacher, files, self._times, self._turns.doing)
-        self.losses = Losses(records, self._acts, self._telling)
+        self.losses = Losses(records, self._acts, self._telling, node_lock)
         self._cleaning: set[ClaimUid] = set()
         self._recovery = Recovery(
             boot_id=boot_id,

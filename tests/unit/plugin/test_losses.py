@@ -209,3 +209,15 @@ async def test_a_pod_that_gave_up_leaves_no_status(world: World) -> None:
     await agent.preparer.unprepare(ref)
     await asyncio.sleep(0)
     assert agent.reporter.statuses == {}
+
+
+async def test_r42_what_another_agent_attached_again_is_not_lost(world: World) -> None:
+    """Two agents during an upgrade: the old one's memory is behind the disk."""
+    old, [ref] = await prepared(world, remote_claim())
+    new = world.agent()
+    await new.recover()
+    world.kernel.cut()
+    await new.preparer.restore(ref)
+    assert await old.preparer.losses.check() == []
+    assert (await ready(old, "uid-1"))[:2] == ("True", "Attached")
+    assert old.records.all() == new.records.all()
