@@ -81,15 +81,15 @@ class Network:
 
         `only` is a pcap filter. Raises HostError when packets were dropped.
         """
-        argv = [program("tcpdump"), "-i", f"tap-{node}", "-s", "0", "-B", "65536", "-U", "-Z"]
-        argv += ["root", "-w", str(file), *only.split()]
+        argv = [program("tcpdump"), "-i", f"tap-{node}", "-s", "0", "-B", "65536", "-U"]
+        argv += ["--immediate-mode", "-Z", "root", "-w", str(file), *only.split()]
         log = file.with_suffix(".log")
         with log.open("wb") as err:
             dump = spawn(self.inside(argv), stdout=err)
         try:
             _wait_for_text(dump, log, "listening on")
             yield file
-            time.sleep(0.2)  # the last packets pass the tap before the nodes see them used
+            _wait_until_still(file)
         finally:
             stop(dump, signal.SIGINT)
         if " 0 packets dropped by kernel" not in f" {log.read_text()}".replace("\n", " "):
@@ -97,6 +97,15 @@ class Network:
 
     def _ip(self, *words: str) -> None:
         run([program("ip"), "-n", self.name, *words])
+
+
+def _wait_until_still(file: Path, seconds: float = 0.5) -> None:
+    """Wait until a file has not grown for a while: what a busy host has yet to write is there."""
+    size, since = file.stat().st_size, time.monotonic()
+    while time.monotonic() - since < seconds:
+        time.sleep(0.05)
+        if (now := file.stat().st_size) != size:
+            size, since = now, time.monotonic()
 
 
 def _wait_for_text(process: subprocess.Popen[bytes], log: Path, text: str) -> None:
