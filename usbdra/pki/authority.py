@@ -58,19 +58,40 @@ class Pair:
         )
 
 
+def read_certificates(pem: bytes, what: str) -> tuple[x509.Certificate, ...]:
+    """The certificates of a PEM text, at least one, each readable in all its parts.
+
+    Raises ConfigError naming `what`. The parser reads on demand and raises classes of its own:
+    nobody behind this function meets them.
+    """
+    from cryptography import x509
+
+    try:
+        certificates = tuple(x509.load_pem_x509_certificates(pem))
+        for one in certificates:
+            _read_all(one)
+    except Exception as exc:
+        raise ConfigError(f"cannot use {what}: not a certificate in PEM form") from exc
+    return certificates
+
+
+def _read_all(cert: x509.Certificate) -> tuple[object, ...]:
+    """Every part that we look at later."""
+    times = (cert.not_valid_before_utc, cert.not_valid_after_utc)
+    names = (cert.subject.rfc4514_string(), cert.issuer.rfc4514_string())
+    return (*times, *names, cert.public_key(), list(cert.extensions))
+
+
 def read_pair(cert_pem: bytes, key_pem: bytes, cert_name: str, key_name: str) -> Pair:
     """A certificate and its key from PEM. Raises ConfigError naming the one that is unusable."""
-    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        cert = x509.load_pem_x509_certificate(cert_pem)
-    except ValueError as exc:
-        raise ConfigError(f"cannot use {cert_name}: not a certificate in PEM form") from exc
+    cert = read_certificates(cert_pem, cert_name)[0]
     try:
         key = load_pem_private_key(key_pem, password=None)
-    except (ValueError, TypeError) as exc:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as exc:
         raise ConfigError(f"cannot use {key_name}: not an unencrypted key in PEM form") from exc
     if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != cert.public_key():
         raise ConfigError(f"{key_name} is not the key of {cert_name}")

@@ -91,12 +91,7 @@ def show(path: Path) -> list[CertificateSummary]:
 
 
 def _load(path: Path) -> CertificateSummary:
-    from cryptography import x509
-
-    try:
-        return _summary(path, x509.load_pem_x509_certificate(files.read_pem(path)))
-    except ValueError as exc:
-        raise ConfigError(f"cannot use {path}: not a certificate in PEM form") from exc
+    return _summary(path, authority.read_certificates(files.read_pem(path), str(path))[0])
 
 
 def _summary(path: Path, cert: x509.Certificate) -> CertificateSummary:

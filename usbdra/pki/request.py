@@ -73,22 +73,23 @@ def read_request(pem: bytes) -> NodeRequest:
     try:
         request = x509.load_pem_x509_csr(pem)
         extensions = list(request.extensions)
-        public_key = request.public_key()
+        public_key, subject = request.public_key(), request.subject
+        signed = request.is_signature_valid
     except Exception as error:  # parsers of foreign ASN.1 raise what they like
         raise Refused(f"the request cannot be read: {error}") from error
     if not isinstance(public_key, ec.EllipticCurvePublicKey) or not isinstance(
         public_key.curve, ec.SECP256R1
     ):
         raise Refused("the request's key is not an EC key on P-256")
-    if not request.is_signature_valid:
+    if not signed:
         raise Refused("the request is not signed with its own key")
     if [type(one.value) for one in extensions] != [x509.SubjectAlternativeName]:
         raise Refused("the request has other extensions than alternative names")
     names = extensions[0].value
     assert isinstance(names, x509.SubjectAlternativeName)
     node, addresses = _names(names)
-    uid = _uid(request.subject)
-    if request.subject != authority.node_subject(node, uid):
+    uid = _uid(subject)
+    if subject != authority.node_subject(node, uid):
         raise Refused(f"the request's subject is not that of node {node}")
     return NodeRequest(node, uid, addresses, public_key)
 

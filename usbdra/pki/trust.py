@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from usbdra.errors import ConfigError
+from usbdra.pki.authority import read_certificates
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -22,14 +23,9 @@ MAX_BUNDLE = 64 * 1024
 
 def read_bundle(pem: bytes, what: str) -> tuple[x509.Certificate, ...]:
     """The CA certificates of a bundle, at least one. Raises ConfigError naming `what`."""
-    from cryptography import x509
-
     if len(pem) > MAX_BUNDLE:
         raise ConfigError(f"{what} is longer than {MAX_BUNDLE} bytes")
-    try:
-        certificates = tuple(x509.load_pem_x509_certificates(pem))
-    except ValueError as error:
-        raise ConfigError(f"{what} holds no certificate in PEM form") from error
+    certificates = read_certificates(pem, what)
     for one in certificates:
         if not _is_ca(one):
             raise ConfigError(
@@ -65,5 +61,5 @@ def _is_ca(cert: x509.Certificate) -> bool:
 
     try:
         return bool(cert.extensions.get_extension_for_class(x509.BasicConstraints).value.ca)
-    except (x509.ExtensionNotFound, ValueError):
+    except x509.ExtensionNotFound:
         return False

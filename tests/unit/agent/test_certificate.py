@@ -200,6 +200,6 @@ async def test_a_broken_bundle_changes_nothing(
         broken = kube.all(CONFIG_MAP)[0]
         kube.put(CONFIG_MAP, {**broken, "data": {"ca.crt": "nonsense"}})
         async with asyncio.timeout(5):
-            while "no certificate in PEM form" not in caplog.text:
+            while "not a certificate in PEM form" not in caplog.text:
                 await asyncio.sleep(0.01)
         assert stamp(current(tmp_path)) == stamp(found)
