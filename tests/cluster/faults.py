@@ -44,7 +44,7 @@ def wait_ended(bed: ClusterBed, node: str) -> None:
 
 @contextlib.contextmanager
 def armed(bed: ClusterBed) -> Iterator[None]:
-    """Agents that obey `order`; afterwards those of the chart again."""
+    """Agents that obey `order`, afterwards those of the chart again: both times an upgrade."""
     _set_environment(bed, f"USBDRA_FAULT_FILE={FAULT_FILE}")
     try:
         yield
@@ -57,6 +57,13 @@ def armed(bed: ClusterBed) -> Iterator[None]:
 def _set_environment(bed: ClusterBed, word: str) -> None:
     bed.api.kubectl("set", "env", *DAEMON_SET, "-c", "agent", word)
     ready(bed)
+    bed.api.wait(
+        bed.api.core.list_namespaced_pod,
+        lambda pods: True if len(pods) == len(bed.nodes) else None,
+        "the agents that were replaced are gone",
+        namespace=NAMESPACE,
+        label_selector="app.kubernetes.io/component=agent",
+    )
 
 
 @contextlib.contextmanager
@@ -103,19 +110,6 @@ def uninstalled(bed: ClusterBed) -> Iterator[None]:
         meta = {key: found["metadata"][key] for key in ("name", "namespace", "labels")}
         bed.api.apply({**found, "metadata": meta, "status": {}}, namespace=NAMESPACE)
         ready(bed)
-
-
-def upgrade(bed: ClusterBed) -> None:
-    """Other agents in place of those that run, one after the other on each node."""
-    bed.api.kubectl("rollout", "restart", *DAEMON_SET)
-    ready(bed)
-    bed.api.wait(
-        bed.api.core.list_namespaced_pod,
-        lambda pods: True if len(pods) == len(bed.nodes) else None,
-        "the agents that were replaced are gone",
-        namespace=NAMESPACE,
-        label_selector="app.kubernetes.io/component=agent",
-    )
 
 
 def wait_restarted(space: Space, pod: str) -> None:
