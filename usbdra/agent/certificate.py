@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 USAGES = ["digital signature", "client auth", "server auth"]
 ANSWER_TIME = 120.0
 """Seconds to wait for a signer; then a new request is made, as its key is kept in memory only."""
+LOOK_AGAIN = 3600.0
+"""Longest pause in seconds: clocks are set and machines sleep while we wait, addresses change."""
 
 
 class Api(Lister, Protocol):
@@ -118,7 +120,7 @@ class NodeCertificate:
             if has.bundle != trust.write_bundle(self._bundle):
                 self._publish(has.pair)
             self.ready.set()
-            return (due - now).total_seconds()
+            return min((due - now).total_seconds(), LOOK_AGAIN)
         pair = await self._ask(uid, addresses)
         self._publish(pair)
         self._part = random.uniform(*held.RENEW_AT)  # noqa: S311 - jitter
@@ -128,7 +130,7 @@ class NodeCertificate:
             extra={"until": f"{pair.cert.not_valid_after_utc:%Y-%m-%dT%H:%MZ}"},
         )
         due = self._due(pair.cert, uid, addresses, now)
-        return max((due - now).total_seconds(), self._backoff[0])
+        return min(max((due - now).total_seconds(), self._backoff[0]), LOOK_AGAIN)
 
     def _due(
         self, cert: x509.Certificate, uid: str, addresses: Sequence[str], now: datetime

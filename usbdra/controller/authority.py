@@ -23,6 +23,9 @@ from usbdra.pki.authority import Pair, make_authority
 
 log = logging.getLogger(__name__)
 
+LOOK_AGAIN = 24 * 3600.0
+"""Longest pause in seconds: a clock that is set meanwhile must not cost a rotation."""
+
 _KEY = "certificate authority"
 
 
@@ -101,7 +104,7 @@ class ClusterAuthority:
         await self._publish(plan.authorities, bundle)
         self._signing = plan.authorities.signing
         self._ready.set()
-        return (plan.again - now).total_seconds()
+        return min((plan.again - now).total_seconds(), LOOK_AGAIN)
 
     async def _publish(self, authorities: rotation.Authorities, old: Object | None) -> None:
         wanted = castore.bundle_of(authorities, self._names, old)
