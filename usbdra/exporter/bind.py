@@ -70,9 +70,12 @@ class Binder:
         self._records: RecordStore[ExportRecord] = RecordStore(self._journal, ExportSchema())
         self._locks: dict[BusId, ProcessLock] = {}
 
-    async def bind(self, busid: BusId, *, pinned: bool = False) -> ExportRecord:
+    async def bind(
+        self, busid: BusId, *, pinned: bool = False, session: Session | None = None
+    ) -> ExportRecord:
         """Make the device ready for a session; it is bound and at status 1 on return.
 
+        `session`: whom it is bound for, recorded from the first write on.
         Idempotent: finishes what was interrupted, brings a device in error back, and ends a
         session that is in no record of ours. Raises NotFound, HostInUse, DeviceBusy,
         KernelUnsupported, StateError (before any change), ExportFailed (with the device back at
@@ -83,18 +86,21 @@ class Binder:
             self._host.require()
             record = self.record(busid)
             if device.driver == STUB:
-                return await self._ready_again(device, record, pinned, waiter)
+                return await self._ready_again(device, record, pinned, session, waiter)
             self.require_unused(busid)
-            return await self._take(device, record, pinned, waiter)
+            return await self._take(device, record, pinned, session, waiter)
 
-    async def release(self, busid: BusId) -> None:
+    async def release(self, busid: BusId, *, of: Session | None = None) -> None:
         """Give the device back to its own drivers, ending a session if there is one.
 
+        `of`: the session that is over; a device bound for another one meanwhile, by an exporter
+        that runs beside this one (R42), is left alone.
         Idempotent. Raises NotFound (no such device), DriverNotRestored (the record stays, and
         the device must not be offered), StateError, ExportFailed (the device does not let go).
         """
         async with self._held(busid) as waiter:
-            await self._release(busid, waiter)
+            if not self._is_of_another(busid, of):
+                await self._release(busid, waiter)
 
     async def hand_over(self, busid: BusId, sockfd: int, session: Session) -> None:
         """Give the connected socket to the device's stub. Borrows sockfd.
@@ -106,6 +112,8 @@ class Binder:
             record = self.record(busid)
             if record is None or record.phase is not ExportPhase.BOUND:
                 raise ExportFailed(f"device {busid} is not bound by us; bind it first")
+            if self._is_of_another(busid, session):
+                raise ExportFailed(f"device {busid} was given to another session meanwhile")
             self._records.save(busid, replace(record, session=session))
             try:
                 self._host.hand_over(busid, sockfd)
@@ -115,21 +123,26 @@ class Binder:
                     raise
                 raise ExportFailed(f"device {busid} refused the connection: {error}") from error
 
-    async def end_session(self, busid: BusId) -> None:
+    async def end_session(self, busid: BusId, *, of: Session | None = None) -> None:
         """End the running session, if any, and wait until the device is ready again.
 
-        A device that is gone has no session. Raises ExportFailed when it does not come ready.
+        A device that is gone has no session; `of` as for `release`. Raises ExportFailed when it
+        does not come ready.
         """
         async with self._held(busid) as waiter:
+            if self._is_of_another(busid, of):
+                return
             await self._host.settle_session(busid, waiter)
             self._clear_session(busid)
 
-    async def session_over(self, busid: BusId) -> None:
+    async def session_over(self, busid: BusId, *, of: Session | None = None) -> None:
         """After the link has ended: wait until the kernel has finished the session.
 
-        Raises ExportFailed when it does not within the limit.
+        `of` as for `release`. Raises ExportFailed when it does not within the limit.
         """
         async with self._held(busid) as waiter:
+            if self._is_of_another(busid, of):
+                return
             await self._host.wait_status(busid, waiter, (AVAILABLE, ERROR, None))
             self._clear_session(busid)
 
@@ -212,6 +225,7 @@ class Binder:
         device: usbdev.BoundDevice,
         record: ExportRecord | None,
         pinned: bool,
+        session: Session | None,
         waiter: Waiter,
     ) -> ExportRecord:
         """The device is with usbip-host already; make sure that it is at status 1."""
@@ -224,6 +238,7 @@ class Binder:
             phase=ExportPhase.BOUND,
             drivers={} if record is None else record.drivers,
             pinned=pinned or (record is not None and record.pinned),
+            session=session,
         )
         if ready != record:
             self._records.save(busid, ready)
@@ -238,6 +253,7 @@ class Binder:
         device: usbdev.BoundDevice,
         record: ExportRecord | None,
         pinned: bool,
+        session: Session | None,
         waiter: Waiter,
     ) -> ExportRecord:
         """From the device's own driver, or from no driver at all, to usbip-host."""
@@ -246,7 +262,9 @@ class Binder:
         # its interfaces are gone from sysfs, only the record still knows their drivers.
         interrupted = record is not None and device.driver is None
         drivers = record.drivers if record is not None and interrupted else device.drivers
-        binding = ExportRecord(busid, device.identity, ExportPhase.BINDING, drivers, pinned)
+        binding = ExportRecord(
+            busid, device.identity, ExportPhase.BINDING, drivers, pinned, session
+        )
         self._records.save(busid, binding)
         try:
             await self._host.take(device, waiter)
@@ -269,6 +287,12 @@ class Binder:
             if device is not None:
                 await self._host.give_back(device, record.drivers, waiter)
             self._records.delete(record.busid)
+
+    def _is_of_another(self, busid: BusId, session: Session | None) -> bool:
+        """The device is bound for another session than this one, of which the record tells."""
+        record = self.record(busid)
+        bound_for = record.session if record is not None else None
+        return session is not None and bound_for is not None and bound_for.key != session.key
 
     def _clear_session(self, busid: BusId) -> None:
         record = self.record(busid)

@@ -211,7 +211,7 @@ class LocalBroker:
         if busid in self._failed:
             await self._binder.release(busid)
             del self._failed[busid]
-        record = await self._binder.bind(busid)
+        record = await self._binder.bind(busid, session=lease.session)
         lease.pinned = record.pinned
         if self._binder.devid(busid) != lease.device.devid:
             await self._release(lease)
@@ -273,9 +273,9 @@ class LocalBroker:
                 lease.end.close()
             # The kernel ends what its peer ended; only a session that runs is ended by us.
             if lease.over:
-                await self._binder.session_over(busid)
+                await self._binder.session_over(busid, of=lease.session)
             else:
-                await self._binder.end_session(busid)
+                await self._binder.end_session(busid, of=lease.session)
             await self._release(lease)
         except NotFound:
             _log.info("device was unplugged", extra={"device": busid})
@@ -287,7 +287,7 @@ class LocalBroker:
 
     async def _release(self, lease: Lease) -> None:
         if not lease.pinned:
-            await self._binder.release(lease.device.busid)
+            await self._binder.release(lease.device.busid, of=lease.session)
 
     def _begin(self, lease: Lease) -> None:
         self._leases[lease.device.busid] = lease

@@ -46,7 +46,7 @@ class ExportRecord:
 
     `identity` is `vendor:product:serial` at that time, so that another device on the same bus id
     is not taken for it. `drivers` maps the interfaces (`1-3:1.0`) to what drove them. `pinned`
-    devices stay bound when a session ends. `session` is there from the hand-over on.
+    devices stay bound when a session ends. `session` is there from the grant on.
     """
 
     busid: BusId

@@ -459,3 +459,37 @@ async def test_replugged_between_look_and_bind_is_asked_for_again(
         await broker.acquire(CLAIM, B)
     assert driver_of(back) == "usb"
     assert no_records(kernel)
+
+
+async def test_r42_an_exporter_that_ends_late_leaves_the_next_ones_session_alone(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
+) -> None:
+    """Two agents during an upgrade; both hear that the first one's session is over."""
+    async with started(kernel) as old:
+        await old.hand_over(await old.acquire(CLAIM, B), link.ours)
+        lease = old._leases[BUSID]
+        link.ours.close()
+        async with started(kernel) as new:
+            granted = await new.acquire(CLAIM, B)
+            await old._close(lease)
+            assert kernel.stub.state(stick) == AVAILABLE, "it is bound for the new session"
+            with TcpPair() as second:
+                await new.hand_over(granted, second.ours)
+                second.ours.close()
+                await old._release(lease)
+                assert kernel.stub.state(stick) == USED
+            await driven_by(stick, "usb")
+
+
+async def test_r42_of_two_exporters_that_bind_at_once_one_hands_over(
+    kernel: FakeKernel, stick: FakeDevice, link: TcpPair
+) -> None:
+    async with started(kernel) as one, started(kernel) as other:
+        first = await one.acquire(CLAIM, B)
+        second = await other.acquire(OTHER, C)
+        with pytest.raises(ExportFailed, match="another session meanwhile"):
+            await one.hand_over(first, link.ours)
+        assert kernel.stub.state(stick) == AVAILABLE
+        await other.hand_over(second, link.ours)
+        link.ours.close()
+        assert kernel.stub.state(stick) == USED
