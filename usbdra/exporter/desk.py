@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,12 +34,15 @@ from usbdra.exporter.messages import REPLIES, Kind, Pems
 from usbdra.exporter.rate import Bucket
 from usbdra.exporter.refusals import refusal_of
 from usbdra.transport import packets, sockets
+from usbdra.transport.closing import close_aside
 from usbdra.transport.packets import Packet
 from usbdra.transport.sockets import LinkTimeouts
 
 _log = logging.getLogger(__name__)
 
 _MAX_SESSIONS = 1024
+_MAX_CLOSING = 32
+"""Sockets whose close an exporter can make last; honest ones are closed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,7 @@ class Desk:
         self._limits = limits or DeskLimits()
         self._timeouts = timeouts or LinkTimeouts()
         self._bucket = Bucket(self._limits.per_second, self._limits.burst)
+        self._closing: list[threading.Thread] = []
         self._sessions: OrderedDict[str, Granted] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._endings: set[asyncio.Task[None]] = set()
@@ -154,7 +159,7 @@ class Desk:
         except LinkError as exc:
             _log.warning("exporter: %s", str(exc), extra={"reason": exc.reason})
         finally:
-            visit.close()
+            self._drop(visit)
             if visit.granted is not None:
                 # A task of its own: a stop of the agent must not leave the device taken.
                 ending = asyncio.create_task(self._broker.abandon(visit.granted))
@@ -208,6 +213,12 @@ class Desk:
             await self._abandon(session, visit)
         return messages.pack_done()
 
+    def _drop(self, visit: _Visit) -> None:
+        """Close our copy of a visit's socket; where it was handed over the kernel has its own."""
+        if visit.sock is not None:
+            self._closing.append(close_aside(visit.sock))
+            visit.sock = None
+
     async def _inventory(self, body: bytes) -> bytes:
         devices = await self._broker.inventory(messages.parse_peer(body))
         try:
@@ -219,6 +230,10 @@ class Desk:
         if visit.granted is not None:
             raise Refused("a connection has one device; this one has it")
         request, peer = messages.parse_acquire(packet.body)
+        self._drop(visit)
+        self._closing = [one for one in self._closing if one.is_alive()]
+        if len(self._closing) >= _MAX_CLOSING:
+            raise _TooMany("sockets of earlier requests are not closed yet; try again")
         sock = visit.take(packet)
         with contextlib.suppress(OSError):  # no TCP: the guard says so
             sockets.tune(sock, self._timeouts)
@@ -253,18 +268,11 @@ class _Visit:
         self.taken: Packet | None = None
 
     def take(self, packet: Packet) -> socket.socket:
-        """Own the packet's descriptor, in place of an earlier one."""
+        """Own the packet's descriptor."""
         assert packet.fd is not None
-        self.close()
         self.taken = packet
         self.sock = socket_of(packet.fd)
         return self.sock
-
-    def close(self) -> None:
-        """Close our copy; the kernel has its own."""
-        if self.sock is not None:
-            self.sock.close()
-            self.sock = None
 
 
 def _kind_of(packet: Packet) -> Kind:

@@ -11,6 +11,8 @@ import asyncio
 import select
 import socket
 
+from usbdra.transport.closing import close_aside
+
 
 class LinkEnd:
     """`ended` is done once the peer closed, the connection broke, or our kernel shut it down.
@@ -51,7 +53,7 @@ class LinkEnd:
         if not self._inner.closed:
             self._loop.remove_reader(self._inner.fileno())
             self._inner.close()
-            self._copy.close()
+            close_aside(self._copy)
 
     def close(self) -> None:
         """Stop watching and close the copy. `ended` is cancelled unless the link had ended.
