@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import time
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.bed.clusterbin import helm_binary, kubernetes_version
+from tests.bed.host import run
 from tests.cluster.bed import ClusterBed, ClusterSpec
 from tests.cluster.usbdra_image import usbdra_archive
 
@@ -46,24 +48,20 @@ def render(values: Mapping[str, str] | None = None) -> str:
 
 
 def certify(bed: ClusterBed) -> None:
-    """A CA on the first node, a certificate on each; keys go nowhere else."""
-    first = next(iter(bed.nodes))
-    _usbdra(bed, first, "pki", "init")
-    for name in bed.nodes:
-        node = bed.machine(name)
-        _usbdra(bed, first, "pki", "issue", name, "--host", node.ip)
-        for file in ("ca.crt", "tls.crt", "tls.key"):
-            data = bed.machine(first).read(f"{PKI}/nodes/{name}/{file}")
-            node.write(f"{PKI}/{file}", data, mode=0o600)
+    """A CA on this machine, a certificate on each node; the CA's key goes nowhere."""
+    with tempfile.TemporaryDirectory() as name:
+        _pki("init", f"--dir={name}")
+        for node in map(bed.machine, bed.nodes):
+            _pki("issue", node.name, f"--dir={name}", "--host", node.ip)
+            node.sh(f"mkdir -p {PKI}")
+            for file in ("ca.crt", "tls.crt", "tls.key"):
+                data = Path(name, "nodes", node.name, file).read_bytes()
+                node.write(f"{PKI}/{file}", data, mode=0o600)
 
 
-def _usbdra(bed: ClusterBed, name: str, *words: str) -> None:
-    """The program out of the image on a node, without the cluster's help."""
-    bed.machine(name).sh(f"mkdir -p {PKI}")
-    mount = f"--mount=type=bind,src={PKI},dst={PKI},options=rbind:rw"
-    image, run = f"localhost/usbdra:{VERSION}", f"pki-{time.monotonic_ns()}"
-    # ctr takes these words for the whole command, the image's entry point included
-    bed.nodes[name].ctr("run", "--rm", mount, image, run, "usbdra", *words, timeout=120)
+def _pki(*words: str) -> None:
+    """The administrator's own program. Raises HostError with what it said."""
+    run([sys.executable, "-m", "usbdra", "pki", *words], cwd=ROOT)
 
 
 def installed(bed: ClusterBed) -> bool:
