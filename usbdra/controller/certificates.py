@@ -83,6 +83,12 @@ class Signer:
         if csr is None or _answered(csr):
             return
         try:
+            await self._answer(csr)
+        except errors.ApiConflict:
+            log.debug("request %s is a newer one by now: the watch brings it", name)
+
+    async def _answer(self, csr: Object) -> None:
+        try:
             request = review(csr, await self._node(node_of(csr, self._rules)), self._rules)
         except Refused as error:
             await self._refuse(csr, str(error))
