@@ -158,7 +158,7 @@ class NodeDevices:
         """Where the device is now on this node; None when it is elsewhere."""
         try:
             return self._held_locally(self._offer(order.name).device)
-        except NotFound:
+        except (NotFound, IdentityChanged):
             return None
 
     async def intact(self, claim: ClaimRef, device: DeviceRecord) -> bool:
@@ -218,7 +218,9 @@ class NodeDevices:
         return row.state is not PortState.FREE and row.devid in (devid, 0)
 
     def _offer(self, name: DeviceName) -> Offer:
-        for offer in self._snapshot().offers:
+        snapshot = self._snapshot()
+        snapshot.require_face(name)
+        for offer in snapshot.offers:
             if offer.name == name:
                 return offer
         raise NotFound(f"device {name} is not plugged into this node any more")

@@ -140,13 +140,18 @@ def make_offer(
     do, on first use or when flashed) and is not free while that use lasts.
     """
     if held is not None and held != name:
-        refusal = f"identity changed: this port is in use as {held}"
+        refusal = identity_changed(held)
     else:
         refusal = _refusal(policy, device, holder)
     if refusal:
         return Offer(name, device, usable=False, exportable=False, reason=refusal)
     local_only = _local_only(policy, device.speed)
     return Offer(name, device, usable=True, exportable=not local_only, reason=local_only)
+
+
+def identity_changed(held: DeviceName) -> str:
+    """Why a device is refused that showed up where the device of this name is in use."""
+    return f"identity changed: this port is in use as {held}"
 
 
 def is_candidate(device: UsbDevice) -> bool:

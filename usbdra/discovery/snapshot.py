@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from usbdra.errors import Ambiguous, NotFound, Refused
-from usbdra.types import BusId, Offer, UsbDevice
+from usbdra.discovery.policy import identity_changed
+from usbdra.errors import Ambiguous, IdentityChanged, NotFound, Refused
+from usbdra.types import BusId, DeviceName, Offer, UsbDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,16 @@ class Snapshot:
         if alike:
             return alike[0]
         raise self._not_found(key)
+
+    def require_face(self, name: DeviceName) -> None:
+        """Raises IdentityChanged when the port in use as `name` has another device now (R32)."""
+        for offer in self.offers:
+            if offer.reason == identity_changed(name):
+                device = offer.device
+                raise IdentityChanged(
+                    f"device {name} came back as {device.vendor_id}:{device.product_id} at "
+                    f"{device.busid}, which is {offer.name}"
+                )
 
     def by_busid(self, busid: BusId) -> UsbDevice | None:
         """The device at this place, hubs and imported ones included."""

@@ -33,7 +33,7 @@ from usbdra.exporter.stubhost import USED
 from usbdra.state.exports import Session
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.watch import endpoints_of
-from usbdra.types import BusId, Endpoints, NodeName, Offer, RemoteDevice
+from usbdra.types import BusId, DeviceName, Endpoints, NodeName, Offer, RemoteDevice
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +116,9 @@ class LocalBroker:
         by the same node, replaces its own session."""
         started = time.monotonic()
         await self._settled(request.device)
-        offer = self._snapshot().find(request.device)
+        snapshot = self._snapshot()
+        snapshot.require_face(DeviceName(request.device))
+        offer = snapshot.find(request.device)
         if not offer.exportable:
             self._binder.require_unused(offer.device.busid)
             raise Refused(f"device {offer.name} is not offered: {offer.reason}")

@@ -13,6 +13,7 @@ import pytest
 from tests.fakes.sysfs import FakeDevice, SysTree
 from usbdra.agent.holds import Holds
 from usbdra.discovery.inventory import Inventory
+from usbdra.errors import IdentityChanged
 from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord, Phase, Route
 from usbdra.state.exports import Session
 from usbdra.types import ClaimUid, DeviceName, NodeName, Offer
@@ -101,8 +102,11 @@ async def test_r32_a_claims_device_that_comes_back_as_another_is_not_offered(nod
         False,
         f"identity changed: this port is in use as {node.name}",
     )
+    with pytest.raises(IdentityChanged, match=f"{node.name} came back as 18d1:9302 at 1-2"):
+        node.inventory.snapshot.require_face(node.name)
     node.becomes(CORAL)
     assert (node.offer().usable, node.offer().name) == (True, node.name)
+    node.inventory.snapshot.require_face(node.name)
     node.becomes(LOADED)
     node.records.clear()
     node.holds.apply()

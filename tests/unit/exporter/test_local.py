@@ -15,7 +15,7 @@ from tests.fakes.kernel_stub import AVAILABLE, USED
 from tests.fakes.sysfs import FakeDevice
 from tests.fakes.tcp import TcpPair
 from usbdra.discovery.inventory import scan
-from usbdra.errors import DeviceBusy, ExportFailed, NotFound, Refused
+from usbdra.errors import DeviceBusy, ExportFailed, IdentityChanged, NotFound, Refused
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.broker import Broker, ClaimRef, GrantRequest, Peer
 from usbdra.exporter.lease import Authorise, HeldHere, Outlived
@@ -493,3 +493,17 @@ async def test_r42_of_two_exporters_that_bind_at_once_one_hands_over(
         await other.hand_over(second, link.ours)
         link.ours.close()
         assert kernel.stub.state(stick) == USED
+
+
+async def test_r32_a_device_that_came_back_as_another_is_named_as_such(
+    kernel: FakeKernel, stick: FakeDevice
+) -> None:
+    kernel.stub.unplug(stick)
+    loader = kernel.stub.plug(3, vendor="18d1", product="9302")
+    held = {f"/sys{loader.devpath}": DeviceName(NAME)}
+    host = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub)
+    binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
+    broker = LocalBroker(binder, lambda: scan(kernel.root, node="a", held=held))
+    with pytest.raises(IdentityChanged, match=r"came back as 18d1:9302 at 1-1\.3"):
+        await broker.acquire(CLAIM, B)
+    assert driver_of(loader) == "usb"
