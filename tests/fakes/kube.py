@@ -124,6 +124,14 @@ class FakeKube:
             raise errors.ApiConflict("replace", 409, "Conflict", "the object has been modified")
         return self._stored("replace", kind, body, namespace)
 
+    async def merge(
+        self, kind: Kind, name: str, patch: Object, *, namespace: str | None = None
+    ) -> Object:
+        await self._turn()
+        self.requests.append(("merge", kind.plural, name))
+        merged = _merged(self._find(kind, name, namespace), patch)
+        return self._stored("merge", kind, merged, namespace)
+
     async def delete(
         self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = ""
     ) -> None:
@@ -165,6 +173,19 @@ class FakeKube:
         await asyncio.sleep(0)
         if self.down:
             raise self.down
+
+
+def _merged(old: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    new = dict(old) if isinstance(old, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            new.pop(key, None)
+        else:
+            new[key] = _merged(new.get(key), value)
+    return new
 
 
 def _id(kind: Kind, namespace: str | None, name: str) -> Id:

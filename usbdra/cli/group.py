@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "agent": ("agent", "Be the agent of a Kubernetes node (started by the DaemonSet)."),
     "controller": ("controller", "Be the cluster's controller (started by the Deployment)."),
     "exporter": ("exporter", "Face the network for the agent, without privilege."),
+    "node-setup": ("node_setup", "Load the kernel's modules and keep the node's label true."),
     "withdraw": ("withdraw", "Take the driver's slices out of a cluster, before uninstalling it."),
     "pki": ("pki", "Make and show certificates for nodes without a cluster."),
     "version": ("version", "Print version, Python and kernel."),
@@ -70,7 +71,7 @@ class LazyGroup(HelpingGroup):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"usbdra.cli.commands.{COMMANDS[cmd_name][0]}")
-        command: click.Command = getattr(module, f"{cmd_name}_command")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def resolve_command(
