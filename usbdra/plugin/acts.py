@@ -14,7 +14,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Protocol
 
-from usbdra.errors import IdentityChanged, LinkError, StateError
+from usbdra.errors import IdentityChanged, LinkError, StateError, UsbdraError
 from usbdra.plugin import layout
 from usbdra.plugin.contracts import Attacher, DriversHook, IntentHook, Order
 from usbdra.plugin.records import Records
@@ -87,18 +87,30 @@ class Acts:
         self._on_step = on_step
         self._doing = doing
 
-    async def complete(self, record: ClaimRecord) -> ClaimRecord:
+    async def complete(self, record: ClaimRecord, *, go_on: bool = False) -> ClaimRecord:
         """Take every device of a recorded claim that is not held, and write its files.
 
         Raises the first failure; what was taken until then is on record. The end of a link that
         came before its record did names no claim, so all is looked at once more at the end:
-        LinkError.
+        LinkError. `go_on`: one device's failure keeps no other one from a claim in use; its files
+        then say what it has.
         """
         uid = record.ref.uid
         self._on_step(Step.RECORDED, uid)
+        failures: list[UsbdraError] = []
         for device in record.devices:
-            if device.held is None or not device.exclusive:
+            if device.held is not None and device.exclusive:
+                continue
+            try:
                 record = await self._take(record, device)
+            except UsbdraError as error:
+                if not go_on:
+                    raise
+                failures.append(error)
+                record = self._records.get(uid) or record
+        if failures:
+            await self.withdraw(record)
+            raise failures[0]
         record = replace(record, phase=Phase.PREPARED, error="")
         self._doing[uid] = "writing its files"
         await in_thread(self._files.write, record)

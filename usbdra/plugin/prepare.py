@@ -173,6 +173,8 @@ class Preparer:
             try:
                 record, news = await self._prepare_again(record, deadline)
             except UsbdraError as error:
+                record = self._records.get(ref.uid) or record
+                self._telling.regained(record, await self._acts.lost(record))
                 self._telling.failed(ref, error)
                 raise
         if news or self._telling.misses(ref.uid):
@@ -210,7 +212,8 @@ class Preparer:
             record = replace(await self._acts.forget_lost(record), boot_id=self._boot_id)
             await self._records.put(record)
             await self._acts.withdraw(record)
-            return await self._acts.complete(record), True
+            in_use = record.phase is Phase.PREPARED
+            return await self._acts.complete(record, go_on=in_use), True
 
     async def _plan(self, ref: ClaimRef) -> ClaimRecord:
         claim = await self._claims.get(ref.namespace, ref.name)

@@ -88,6 +88,17 @@ class Telling:
             self._event(record.ref, reason, note, warning=True)
         self._status(record)
 
+    def regained(self, record: ClaimRecord, missing: Iterable[tuple[str, int]]) -> None:
+        """Of what the claim had lost, only these devices are missing still."""
+        known = self._missing.get(record.ref.uid, set())
+        back = known - set(missing)
+        if not back:
+            return
+        known -= back
+        for device in _single(d for d in record.devices if d.key in back):
+            self._board.set(DeviceHealth(device.pool, device.device, Health.HEALTHY))
+        self._status(record)
+
     def misses(self, uid: ClaimUid) -> bool:
         """Whether a loss of this claim was told that is not made good."""
         return uid in self._missing

@@ -221,3 +221,28 @@ async def test_r42_what_another_agent_attached_again_is_not_lost(world: World) -
     assert await old.preparer.losses.check() == []
     assert (await ready(old, "uid-1"))[:2] == ("True", "Attached")
     assert old.records.all() == new.records.all()
+
+
+async def test_one_devices_failure_keeps_no_other_one_from_a_claim_in_use(world: World) -> None:
+    body = claim(result("first", "usb-a", "stick"), result("second", "usb-a", "second"))
+    agent, [ref] = await prepared(world, body)
+    for port in (0, 1):
+        agent.preparer.losses.link_ended(world.kernel.cut(port))
+    agent.attacher.failures["stick"] = Unreachable("stick is away")
+    with pytest.raises(Unreachable, match="stick is away"):
+        await agent.preparer.restore(ref)
+    await asyncio.sleep(0)
+    assert [
+        (d["device"], d["conditions"][0]["status"]) for d in agent.reporter.statuses["uid-1"]
+    ] == [("stick", "False"), ("second", "True")]
+    (spec,) = (world.path / "cdi").glob("*.json")
+    nodes = [
+        d["containerEdits"].get("deviceNodes") for d in json.loads(spec.read_text())["devices"]
+    ]
+    assert [bool(n) for n in nodes] == [False, True]
+    agent.attacher.failures.clear()
+    attaches = agent.attacher.calls.count("attach second")
+    await agent.preparer.restore(ref)
+    assert agent.attacher.calls.count("attach second") == attaches
+    await asyncio.sleep(0)
+    assert {d["conditions"][0]["status"] for d in agent.reporter.statuses["uid-1"]} == {"True"}
