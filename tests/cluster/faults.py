@@ -194,6 +194,12 @@ READER = ("sh", "-c", _READER)
 device drops what is cached of it. One line for each read."""
 
 
+def wait_no_reader(bed: ClusterBed, node: str) -> None:
+    """Wait until the containers with READER have ended; the API may not hear of it yet."""
+    script = "while pgrep -f '[b]lock0 of=/dev/null' >/dev/null; do sleep 0.1; done"
+    bed.machine(node).run(script, timeout=_SECONDS)
+
+
 DISK = "/dev/usbdra/usb/block0"
 
 

@@ -92,11 +92,13 @@ def test_r55_r56_driver_removed_with_a_prepared_claim_and_installed_again(
     space.run("user")
     reading = Reading(usb, "b", space, "user")
     with faults.uninstalled(usb):
+        # Slices outlive the plugin by 30 s, then the kubelet removes its node's.
+        space.apply(disk_claim("wanted", wanted.serial), reader("late", "wanted", "b"))
+        space.event("FailedPrepareDynamicResources", "late", DRIVER)
         reading.wait()
         assert reading.failures() == []
         space.delete("pod", "user", "--wait=false")
-        space.apply(disk_claim("wanted", wanted.serial), reader("late", "wanted", "b"))
-        space.event("FailedPrepareDynamicResources", "late", DRIVER)
+        faults.wait_no_reader(usb, "b")
         waiting = usb.api.core.read_namespaced_pod("user", space.name)
         assert waiting.metadata.deletion_timestamp is not None
     usb.api.wait_pod_gone("user", space.name)
