@@ -178,10 +178,11 @@ def wait_slices(bed: ClusterBed, deleted: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-_READER = """\
+DISK = "/dev/usbdra/usb/block0"
+_READER = f"""\
 n=0
 while :; do
-  if said=$(dd if=/dev/usbdra/usb/block0 of=/dev/null bs=64k count=4 2>&1); then
+  if said=$(dd if={DISK} of=/dev/null bs=64k count=4 2>&1); then
     n=$((n + 1)); echo "read $n"
   else
     echo "failed after $n:" $said
@@ -198,9 +199,6 @@ def wait_no_reader(bed: ClusterBed, node: str) -> None:
     """Wait until the containers with READER have ended; the API may not hear of it yet."""
     script = "while pgrep -f '[b]lock0 of=/dev/null' >/dev/null; do sleep 0.1; done"
     bed.machine(node).run(script, timeout=_SECONDS)
-
-
-DISK = "/dev/usbdra/usb/block0"
 
 
 def disk_claim(name: str, stick: str) -> Object:

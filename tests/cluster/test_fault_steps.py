@@ -3,7 +3,8 @@
 
 One claim goes through all steps: each end leaves the node as that step leaves it, and the agent
 that comes next must, with the kubelet's next call, get as far as the following step, in the end
-all the way. Another pod of the same node reads its disk from the first moment to the last.
+all the way; the sockets of the one that ended are in its way (R41). Another pod of the same node
+reads its disk from the first moment to the last.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PREPARE = [step for step in Step if step.value.startswith("prepare.")]
 UNPREPARE = [step for step in Step if step.value.startswith("unprepare.")]
 
 
-def test_r42_r43_upgrades_and_ends_at_every_step(
+def test_r41_r42_r43_upgrades_and_ends_at_every_step(
     usb: ClusterBed, gadgets: Gadgets, space: Space
 ) -> None:
     assert list(Step) == PREPARE + UNPREPARE
