@@ -53,7 +53,7 @@ async def running(
 
 
 async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):  # a busy machine
         while not check():
             await asyncio.sleep(0.005)
 
