@@ -117,6 +117,11 @@ async def test_a_slice_of_ones_own_that_lies_is_refused(
     elsewhere["spec"]["nodeName"] = victim
     with pytest.raises(errors.ApiForbidden, match="own node and driver alone"):
         await client.create(RESOURCE_SLICE, elsewhere)
+    everywhere = deepcopy(links)
+    del everywhere["spec"]["nodeName"]
+    everywhere["spec"]["allNodes"] = True
+    with pytest.raises(errors.ApiForbidden, match="own node and driver alone"):
+        await client.create(RESOURCE_SLICE, everywhere)
     lying = deepcopy(links)
     (direct,) = (d for d in lying["spec"]["devices"] if d["name"] == "direct")
     direct["attributes"]["node"] = {"string": victim}
