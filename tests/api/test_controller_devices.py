@@ -7,7 +7,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ import pytest_asyncio
 from tests.api.accounts import Accounts
 from tests.api.chart import GROUP, NAMESPACE, installed
 from tests.api.conftest import MakeNode
-from tests.api.devices import PublishingNode, condition, exists, has, until
+from tests.api.devices import SECONDS, PublishingNode, condition, exists, has, until
 from tests.cluster.api import ClusterApi
 from tests.unit.slices.samples import offer
 from usbdra.controller.leader import Leader, Times
@@ -24,8 +24,9 @@ from usbdra.controller.options import ControllerOptions
 from usbdra.controller.parts import Office, factories, run_parts
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import CLAIM_TEMPLATE, LEASE, POD, RESOURCE_CLAIM
+from usbdra.kube.types import CLAIM_TEMPLATE, EVENT, LEASE, POD, RESOURCE_CLAIM
 from usbdra.kube.types import NAMESPACE as SPACE
+from usbdra.kube.watch import Reflector
 from usbdra.slices.build import Visibility
 from usbdra.types import Speed
 
@@ -53,6 +54,8 @@ def chart(api: ClusterApi) -> Iterator[None]:
 @pytest_asyncio.fixture
 async def admin(accounts: Accounts, api: ClusterApi) -> AsyncIterator[KubeClient]:
     yield await accounts.admin()
+    # No kubelet ends pods, and claims wait for them.
+    api.kubectl("delete", "pods", "--all", "--all-namespaces", "--grace-period=0", "--force")
     api.kubectl("delete", "nusb,resourceslices", "--all")
     api.kubectl("delete", "usb", "--all", "--all-namespaces")
 
@@ -215,11 +218,12 @@ async def test_a_move_waits_for_its_pods_shows_what_it_waits_for_and_survives_re
         await until(admin, USB, STICK, has("Attached", "AttachedToPod"), namespace)
         report(api, namespace, claim, "False", "LinkLost")
         await until(admin, NUSB, STICK, has("Attached", "LinkLost"))
+        await told(admin, namespace, {("Normal", "AttachedToPod"), ("Warning", "LinkLost")})
         await assign(admin, f"{namespace}-next")
         shown = await until(admin, USB, STICK, has("Assigned", "InProgress"), namespace)
         (waits,) = [c for c in shown["status"]["conditions"] if c["type"] == "Assigned"]
         assert waits["message"] == f"pods of namespace {namespace} still use it: user"
-        assert not await exists(admin, CLAIM_TEMPLATE, STICK, namespace)
+        await until(admin, CLAIM_TEMPLATE, STICK, lambda item: item is None, namespace)
     assert (await admin.get(POD, "user", namespace))["metadata"].get("deletionTimestamp") is None
     api.kubectl("-n", namespace, "delete", "pod", "user", "--grace-period=0", "--force")
     async with controller(accounts):
@@ -227,6 +231,17 @@ async def test_a_move_waits_for_its_pods_shows_what_it_waits_for_and_survives_re
         await until(admin, NUSB, STICK, has("Assigned", "Assigned"))
         assert await exists(admin, RESOURCE_CLAIM, STICK, f"{namespace}-next")
     await admin.delete(SPACE, f"{namespace}-next")
+
+
+async def told(admin: KubeClient, namespace: str, wanted: set[tuple[str, str]]) -> None:
+    """Wait until just these Events, as (type, reason), are there about USBDevices."""
+    reflector = Reflector(admin, EVENT, namespace)
+    async with asyncio.timeout(SECONDS), aclosing(reflector.run()) as news:
+        async for _ in news:
+            about = [e for e in reflector.cache.values() if e["regarding"]["kind"] == USB.kind]
+            if {(e["type"], e["reason"]) for e in about} == wanted:
+                assert len(about) == len(wanted)
+                return
 
 
 def report(

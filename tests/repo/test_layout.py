@@ -18,6 +18,7 @@ PURE = (
     "controller/assignment.py",
     "controller/conditions.py",
     "controller/names.py",
+    "controller/news.py",
     "controller/published.py",
     "controller/reconcile.py",
     "controller/templates.py",

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from usbdra.controller.acts import Act, Apply, Patch, What
 from usbdra.controller.mirror import Mirror, Trim, trimmed
+from usbdra.controller.news import changes, event
 from usbdra.controller.parts import Office
 from usbdra.controller.published import read_slice
 from usbdra.controller.queue import WorkQueue
 from usbdra.controller.reconcile import Namespace, decide
 from usbdra.controller.world import World
+from usbdra.kube import errors
 from usbdra.kube.types import (
     CLAIM_TEMPLATE,
+    EVENT,
     NAMESPACE,
     NODE,
     POD,
@@ -43,6 +47,7 @@ class DevicesPart:
         contract = options.contract
         self._api = office.api
         self._driver = contract.driver
+        self._identity = options.identity
         self._world = World(contract, timedelta(seconds=options.absent_grace))
         self._kinds: dict[What, Kind] = {
             What.NODE_DEVICE: contract.node_device,
@@ -97,6 +102,8 @@ class DevicesPart:
     async def _do(self, act: Act) -> None:
         kind = self._kinds[act.what]
         if isinstance(act, Apply):
+            key = (act.namespace or "", act.body["metadata"]["name"])
+            before = self._world.get(act.what, key) or {}
             stored = await self._api.apply(
                 kind,
                 act.body,
@@ -106,12 +113,28 @@ class DevicesPart:
                 force=act.force,
             )
             self._mirrors[act.what].absorb(stored)
+            if act.subresource:
+                await self._tell(act.what, before, stored)
         elif isinstance(act, Patch):
             self._mirrors[act.what].absorb(await self._api.merge(kind, act.name, act.patch))
             log.info("assignment ended with its namespace", extra={"device": act.name})
         else:
             await self._api.delete(kind, act.name, act.namespace, uid=act.uid)
             log.info("deleted", extra={"kind": kind.kind, "name_": act.name, "ns": act.namespace})
+
+    async def _tell(self, what: What, before: Object, stored: Object) -> None:
+        """Events of a status that changed; one that cannot be told is lost."""
+        meta, kind = stored["metadata"], self._kinds[what]
+        about = {"apiVersion": kind.api_version, "kind": kind.kind, "name": meta["name"]}
+        about |= {key: meta[key] for key in ("namespace", "uid") if key in meta}
+        conditions = stored["status"].get("conditions") or ()
+        for news in changes(what, about, before.get("status") or {}, conditions):
+            name = f"usbdra-{uuid.uuid4().hex[:16]}"
+            body = event(news, name, datetime.now(UTC), self._driver, self._identity)
+            try:
+                await self._api.create(EVENT, body, body["metadata"]["namespace"])
+            except errors.ApiError as error:
+                log.warning("an event was not told: %s", error)
 
     def _object(self, what: What, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put(what, key, item))
