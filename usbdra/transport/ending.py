@@ -11,7 +11,7 @@ import asyncio
 import select
 import socket
 
-from usbdra.transport.closing import close_aside
+from usbdra.transport.closing import close_at_once
 
 
 class LinkEnd:
@@ -53,7 +53,7 @@ class LinkEnd:
         if not self._inner.closed:
             self._loop.remove_reader(self._inner.fileno())
             self._inner.close()
-            close_aside(self._copy)
+            close_at_once(self._copy)
 
     def close(self) -> None:
         """Stop watching and close the copy. `ended` is cancelled unless the link had ended.
