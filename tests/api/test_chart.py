@@ -7,6 +7,7 @@ import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -117,24 +118,38 @@ def test_a_wrong_value_is_refused_by_its_name(values: Mapping[str, object], said
     assert said in done.stdout.partition("values don't meet the specifications")[2]
 
 
+def workload(name: str, values: dict[str, str] | None = None) -> dict[str, Any]:
+    """A DaemonSet or Deployment of the chart, by name."""
+    items = [item for item in yaml.safe_load_all(render(values)) if item]
+    (found,) = [
+        item
+        for item in items
+        if item["kind"] in ("DaemonSet", "Deployment") and item["metadata"]["name"] == name
+    ]
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", ["usbdra-agent", "usbdra-controller"])
+def test_a_part_is_asked_whether_it_started_serves_and_lives(name: str) -> None:
+    first = workload(name)["spec"]["template"]["spec"]["containers"][0]
+    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= first.keys()
+    patience = first["startupProbe"]["periodSeconds"] * first["startupProbe"]["failureThreshold"]
+    assert patience >= 300, "a busy node may take a minute to start Python"
+
+
 def test_an_agent_is_evicted_last_and_two_may_overlap() -> None:
-    (agent,) = [m for m in yaml.safe_load_all(render()) if m and m["kind"] == "DaemonSet"]
+    agent = workload("usbdra-agent")
     spec = agent["spec"]["template"]["spec"]
     assert spec["priorityClassName"] == "system-node-critical"
     assert spec["tolerations"] == [{"operator": "Exists"}]
     assert agent["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    assert {"startupProbe", "readinessProbe", "livenessProbe"} <= spec["containers"][0].keys()
     for container in spec["containers"]:
         assert not container.get("ports"), "two instances overlap on the host's network"
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
 def test_the_exporter_has_nothing_but_the_agents_socket() -> None:
-    (agent,) = [
-        m
-        for m in yaml.safe_load_all(render({"exporter.mode": "process"}))
-        if m and m["kind"] == "DaemonSet"
-    ]
+    agent = workload("usbdra-agent", {"exporter.mode": "process"})
     spec = agent["spec"]["template"]["spec"]
     privileged, exporter = spec["containers"]
     assert exporter["securityContext"] == {
