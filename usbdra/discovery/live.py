@@ -201,6 +201,7 @@ class _Notifier:
 
     def _tell(self) -> None:
         self._timer = None
+        self._inventory.refresh()  # a new device's interfaces follow it at once: tell both together
         new = self._inventory.snapshot
         if new == self.told:  # came and went between two notices
             return

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fakes.sysfs import FakeDevice, SysTree
+from tests.fakes.sysfs import FakeDevice, Interface, SysTree
 from tests.fakes.uevents import FakeUevents
 from usbdra.discovery import live
 from usbdra.discovery.inventory import Inventory
@@ -188,6 +188,23 @@ async def test_self_test_without_the_right_to_write(tree: SysTree, hs: FakeDevic
     async with following(tree, poke=poke) as node:
         await asyncio.sleep(0.03)
         assert not node.live.events_missing
+
+
+async def test_a_new_device_is_told_together_with_what_follows_it_at_once(
+    tree: SysTree, hs: FakeDevice
+) -> None:
+    """Told apart, the second half would wait for the longer pause between notices."""
+    async with following(tree, timing=replace(QUICK, quiet=0.05)) as node:
+        changes = node.live.watch()
+        await soon(anext(changes))
+        disk = hs.plug(1, serial=b"A1", interfaces=(Interface(8, 6, 80),))
+        node.source.device("add", disk)
+        await asyncio.sleep(0.005)
+        assert not node.live.snapshot.offers[0].device.interfaces[0].driver
+        disk.bind_interface(0, "usb-storage")
+        node.source.interface("bind", disk)
+        (offer,) = (await soon(anext(changes))).new.offers
+        assert offer.device.interfaces[0].driver == "usb-storage"
 
 
 async def test_r13_a_disk_mounted_later_is_offered_no_more(
