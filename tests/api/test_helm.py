@@ -50,7 +50,7 @@ def helm(api: ClusterApi) -> Iterator[Helm]:
     """A release, and a slice that its agents would have published for every node."""
     helm = Helm(api)
     said = helm("install", str(CHART), "--create-namespace", "--set", f"group={GROUP}")
-    assert f"kubectl label node NODE {GROUP}/usbip=true" in said
+    assert f"kubectl get nodes -L {GROUP}/usbip" in said
     api.apply(links_slice(helm.namespace, "a", DRIVER))
     yield helm
     api.delete(links_slice(helm.namespace, "a", DRIVER))
