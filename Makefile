@@ -120,7 +120,7 @@ cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under
 	@$(PYTEST) tests/cluster --junitxml=$(RESULTS)/cluster.xml
 
 .PHONY: demo demo-kernel demo-cluster
-demo: demo-kernel ## the demo that works today
+demo: demo-cluster ## the story of the README
 
 demo-kernel: $(STAMP) ## two machines, one USB stick: plugged into a, used on b
 	@$(PYTHON) tests/host_packages.py bed

@@ -79,7 +79,7 @@ def install(bed: ClusterBed, values: Mapping[str, str] | None = None) -> None:
     ready(bed)
 
 
-def ready(bed: ClusterBed, timeout: float = 180) -> None:
+def ready(bed: ClusterBed, timeout: float = 300) -> None:
     """Wait until the DaemonSet is rolled out."""
     bed.api.kubectl(
         "-n", NAMESPACE, "rollout", "status", "daemonset/usbdra-agent",
