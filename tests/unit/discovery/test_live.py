@@ -194,12 +194,13 @@ async def test_a_new_device_is_told_together_with_what_follows_it_at_once(
     tree: SysTree, hs: FakeDevice
 ) -> None:
     """Told apart, the second half would wait for the longer pause between notices."""
-    async with following(tree, timing=replace(QUICK, quiet=0.05)) as node:
+    async with following(tree, timing=replace(QUICK, quiet=0.25)) as node:
         changes = node.live.watch()
         await soon(anext(changes))
         disk = hs.plug(1, serial=b"A1", interfaces=(Interface(8, 6, 80),))
         node.source.device("add", disk)
-        await asyncio.sleep(0.005)
+        while not node.live.snapshot.offers:
+            await asyncio.sleep(0)
         assert not node.live.snapshot.offers[0].device.interfaces[0].driver
         disk.bind_interface(0, "usb-storage")
         node.source.interface("bind", disk)
