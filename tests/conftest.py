@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from usbdra.transport.closing import THREAD_NAME
-
 
 def open_descriptors() -> dict[int, str]:
     """Every open descriptor of this process and what it points to."""
@@ -32,9 +30,6 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     before, threads = open_descriptors(), set(threading.enumerate())
     yield
-    for thread in threading.enumerate():
-        if thread.name == THREAD_NAME:
-            thread.join(5)
     left = {fd: to for fd, to in open_descriptors().items() if fd not in before}
     if left:
         gc.collect()  # sockets in reference cycles of a failed connection are Python's to close

@@ -17,6 +17,7 @@ from usbdra.agent.options import AgentOptions
 from usbdra.errors import EncryptionUnavailable, UsbdraError
 from usbdra.exporter.broker import Broker
 from usbdra.exporter.desk import Desk
+from usbdra.exporter.deskthread import DeskThread
 from usbdra.exporter.evidence import Addresses, Evidence
 from usbdra.exporter.guard import GuardedBroker, OnRefused, Vouch
 from usbdra.exporter.identity import read_pems
@@ -65,12 +66,13 @@ class Export:
             ktls.protocols(options.encryption, ktls.native())
         except EncryptionUnavailable as error:
             log.error("devices are not exported: %s", error, extra={"reason": error.reason})
-        desk = Desk(
-            self._broker, options.exporter_socket, uid=options.exporter_uid, pems=self._pems
-        )
-        async with desk:
+
+        def desk(broker: Broker) -> Desk:
+            return Desk(broker, options.exporter_socket, uid=options.exporter_uid, pems=self._pems)
+
+        async with DeskThread(self._broker, desk) as serving:
             log.info("waiting for the exporter", extra={"socket": str(options.exporter_socket)})
-            await asyncio.Event().wait()
+            await serving.wait()
 
     async def _listen(self) -> None:
         """Without certificates or kernel TLS say so and try again."""

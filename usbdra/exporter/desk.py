@@ -4,7 +4,8 @@
 Owns the socket, its limits and the life of a grant that was not handed over yet: it ends with the
 connection it was made on, so an exporter that is killed leaves nothing taken. The exporter faces
 the network and is believed nothing: its messages are bounded and checked, its user is proved by
-the kernel, its word for a peer is weighed by the broker's guard. Must not decide about devices.
+the kernel, its word for a peer is weighed by the broker's guard. Must not decide about devices,
+and must not run on the agent's own loop (deskthread.py says why).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,15 +34,13 @@ from usbdra.exporter.messages import REPLIES, Kind, Pems
 from usbdra.exporter.rate import Bucket
 from usbdra.exporter.refusals import refusal_of
 from usbdra.transport import packets, sockets
-from usbdra.transport.closing import close_aside
+from usbdra.transport.closing import close_at_once
 from usbdra.transport.packets import Packet
 from usbdra.transport.sockets import LinkTimeouts
 
 _log = logging.getLogger(__name__)
 
 _MAX_SESSIONS = 1024
-_MAX_CLOSING = 32
-"""Sockets whose close an exporter can make last; honest ones are closed at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +89,6 @@ class Desk:
         self._limits = limits or DeskLimits()
         self._timeouts = timeouts or LinkTimeouts()
         self._bucket = Bucket(self._limits.per_second, self._limits.burst)
-        self._closing: list[threading.Thread] = []
         self._sessions: OrderedDict[str, Granted] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._endings: set[asyncio.Task[None]] = set()
@@ -213,10 +210,11 @@ class Desk:
             await self._abandon(session, visit)
         return messages.pack_done()
 
-    def _drop(self, visit: _Visit) -> None:
+    @staticmethod
+    def _drop(visit: _Visit) -> None:
         """Close our copy of a visit's socket; where it was handed over the kernel has its own."""
         if visit.sock is not None:
-            self._closing.append(close_aside(visit.sock))
+            close_at_once(visit.sock)
             visit.sock = None
 
     async def _inventory(self, body: bytes) -> bytes:
@@ -231,9 +229,6 @@ class Desk:
             raise Refused("a connection has one device; this one has it")
         request, peer = messages.parse_acquire(packet.body)
         self._drop(visit)
-        self._closing = [one for one in self._closing if one.is_alive()]
-        if len(self._closing) >= _MAX_CLOSING:
-            raise _TooMany("sockets of earlier requests are not closed yet; try again")
         sock = visit.take(packet)
         with contextlib.suppress(OSError):  # no TCP: the guard says so
             sockets.tune(sock, self._timeouts)

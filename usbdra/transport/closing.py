@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Closing sockets that another process may have a hand in.
+"""Closing sockets that another process has, or had, a copy of.
 
-A descriptor that came from elsewhere, or went there, shares its options with whoever has a copy:
-SO_LINGER makes the last close wait for as long as its setter likes, also of a non-blocking socket
-(net/ipv4/tcp.c `__tcp_close`), and would stop the event loop for so long.
+A socket's options are shared by all who have it. SO_LINGER makes the last close wait for as long as
+its setter likes, also of a non-blocking socket (net/ipv4/tcp.c `__tcp_close`).
 """
 
 from __future__ import annotations
@@ -11,24 +10,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import threading
 
-THREAD_NAME = "usbdra-close"
 _OFF = struct.pack("ii", 0, 0)
 
 
-def close_aside(sock: socket.socket) -> threading.Thread:
-    """Close in a thread of its own, which may take as long as the kernel lets it wait."""
-    thread = threading.Thread(target=sock.close, name=THREAD_NAME, daemon=True)
-    thread.start()
-    return thread
-
-
 def close_at_once(sock: socket.socket) -> None:
-    """Close without a wait that was asked for before; for copies that are hardly ever the last.
+    """Close without a wait that was asked for before.
 
-    Whoever asks for it between our two steps, and has closed all other copies, can still do so:
-    `close_aside` is for descriptors of processes that may try.
+    Whoever asks for it between our two steps, and has closed all other copies, can still do so: a
+    thread that others wait for must not close what a hostile process can have made the last copy.
     """
     with contextlib.suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _OFF)

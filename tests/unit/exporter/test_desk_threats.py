@@ -8,8 +8,6 @@ import json
 import logging
 import os
 import socket
-import struct
-import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -258,41 +256,3 @@ async def test_a_flood_costs_the_agent_no_memory(
     finally:
         tracemalloc.stop()
     assert broker.calls == []
-
-
-async def test_a_socket_that_lingers_does_not_stop_the_agent(
-    desk: Desk,
-    path: Path,
-    broker: FakeBroker,
-    link: TcpPair,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The last close of such a socket waits until its peer has taken everything: for hours."""
-    link.ours.setblocking(False)
-    link.ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
-    with suppress(BlockingIOError):
-        while True:
-            link.ours.send(bytes(1 << 16))
-    body = messages.pack_acquire(GrantRequest("nothing"), B)
-    fd = os.dup(link.ours.fileno())
-    with await packets.connect(path, ME, deadline_in(1)) as sock:
-        await packets.send(sock, Kind.ACQUIRE, body, deadline_in(1), fd)
-        # Ours first: the agent's copy is the last one then. A thread, for it may be the other way.
-        closing = [threading.Thread(target=os.close, args=(fd,))]
-        closing.append(threading.Thread(target=link.ours.close))
-        for thread in closing:
-            thread.start()
-        reply = await packets.receive(sock, messages.MAX_REPLY, deadline_in(2))
-        assert reply is not None
-        assert messages.parse_refused(reply.body)[1].reason == "NotFound"
-    async with asyncio.timeout(2):
-        assert await still_serves(path)
-    # Nor does it fill the agent with threads.
-    monkeypatch.setattr("usbdra.exporter.desk._MAX_CLOSING", 1)
-    with TcpPair() as other:
-        reply = await reply_to(path, Kind.ACQUIRE, body, other.ours.fileno())
-    assert reply is not None
-    assert messages.parse_refused(reply.body)[1].reason == "Busy"
-    link.peer.close()
-    for thread in closing:
-        await asyncio.to_thread(thread.join)

@@ -64,3 +64,48 @@ async def test_it_waits_for_the_agent_and_for_the_port(
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+
+
+class NoKernelTls:
+    """A kernel without the module tls, where nobody may load it."""
+
+    def attach_ulp(self, sock: int, /) -> None:
+        raise FileNotFoundError(2, "attach_ulp: No such file or directory")
+
+    def set_keys(self, *arguments: object) -> None:
+        raise AssertionError("no keys for a kernel without TLS")
+
+
+async def test_without_kernel_tls_it_listens_only_where_that_is_allowed(
+    broker: FakeBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "usbdra.exporter")
+    monkeypatch.setattr(process, "_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr("usbdra.transport.ktls.native", NoKernelTls)
+    files = TlsFiles.in_directory(certificates().a)
+    socket = tmp_path / "agent.sock"
+    me = os.geteuid()
+    async with Desk(broker, socket, uid=me, pems=lambda: read_pems(files)):
+        for encryption, said in (
+            (
+                Encryption.REQUIRED,
+                "not listening yet: the kernel has no TLS; load it with `modprobe",
+            ),
+            (Encryption.ALLOWED, "exporter listens"),
+        ):
+            options = process.ExporterOptions(
+                socket=socket,
+                agent_uid=me,
+                listen=Listen(("127.0.0.1",), 0),
+                encryption=encryption,
+            )
+            running = asyncio.create_task(process.run(options))
+            async with asyncio.timeout(5):
+                while said not in caplog.text:
+                    await asyncio.sleep(0.002)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running

@@ -6,14 +6,13 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
 from tests.fakes.tcp import TcpPair
-from usbdra.transport.closing import close_aside, close_at_once
+from usbdra.transport.closing import close_at_once
 
 
 @pytest.fixture
@@ -26,17 +25,6 @@ def lingering() -> Iterator[TcpPair]:
             while True:
                 pair.ours.send(bytes(1 << 16))
         yield pair
-
-
-def test_aside_a_thread_waits_and_nobody_else(lingering: TcpPair) -> None:
-    started = time.monotonic()
-    thread = close_aside(lingering.ours)
-    assert time.monotonic() - started < 1
-    thread.join(0.05)
-    assert thread.is_alive()
-    lingering.peer.close()
-    thread.join(5)
-    assert not thread.is_alive()
 
 
 def test_at_once_what_was_asked_for_is_dropped(lingering: TcpPair) -> None:
