@@ -58,6 +58,11 @@ def parameters(requests: Sequence[str] = (), **fields: Any) -> Object:
     return {**({"requests": list(requests)} if requests else {}), "opaque": opaque}
 
 
+def echo(tty: str) -> str:
+    """A shell script that talks to the echo of a serial gadget and prints hello."""
+    return f"exec 3<>{tty}; stty raw -echo <&3; printf hello >&3; timeout 20 head -c 5 <&3"
+
+
 def claim(
     name: str,
     asked: Sequence[Object],

@@ -106,6 +106,8 @@ def kubelet_config(feature_gates: Mapping[str, bool]) -> dict[str, Any]:
         "runtimeRequestTimeout": "5m",  # emulation is slow
         # Tests kill one agent again and again; by default each start waits longer, up to 300 s.
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+        # How soon a pod is tried again whose devices could not be prepared; a minute by default.
+        "syncFrequency": "10s",
         "featureGates": dict(feature_gates),
     }
 

@@ -108,13 +108,13 @@ class Space:
         return str(status.extended_resource_claim_status.resource_claim_name)
 
     def devices(self, claim: str, count: int = 1) -> list[dict[str, Any]]:
-        """Wait until the driver has reported so many devices as Ready; status.devices."""
+        """Wait until the driver has reported so many devices and all are Ready; status.devices."""
 
         def ready(claims: list[Any]) -> list[Any] | None:
             for item in claims:
                 plain = self.api.client.sanitize_for_serialization(item)
-                devices = [d for d in plain.get("status", {}).get("devices", []) if _ready(d)]
-                if len(devices) == count:
+                devices: list[Any] = plain.get("status", {}).get("devices", [])
+                if len(devices) == count and all(map(_ready, devices)):
                     return devices
             return None
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from tests.cluster.bed import ClusterBed
-from tests.cluster.claims import consumer, serial, usb_claim
+from tests.cluster.claims import consumer, echo, serial, usb_claim
 from tests.cluster.gadgets import Gadgets
 from tests.cluster.space import Space
 
@@ -15,7 +15,9 @@ def test_owner_mode_children_and_prefix_are_as_asked_for(gadgets: Gadgets, space
     owner = {"uid": 1000, "gid": 2000, "mode": "0640"}
     space.apply(
         usb_claim("adapter", serial("PARAM001"), owner=owner, envPrefix="ADAPTER"),
-        usb_claim("keys", serial("PARAM002"), owner={"uid": 4711}, childNodes=["input"]),
+        usb_claim(
+            "keys", serial("PARAM002"), owner={"uid": 4711, "gid": 4711}, childNodes=["input"]
+        ),
         consumer("adapter", "adapter", node="b"),
         consumer("keys", "keys", node="b"),
     )
@@ -24,8 +26,7 @@ def test_owner_mode_children_and_prefix_are_as_asked_for(gadgets: Gadgets, space
     assert listed.splitlines() == ["1000 2000 640"] * 2
     assert space.shell("adapter", "ls $ADAPTER_DIR").split() == ["device", "tty0"]
     # 0640 and the owner's uid: the pod's user reads and writes
-    echo = "exec 3<>$ADAPTER_TTY0; printf hello >&3; head -c 5 <&3"
-    assert space.shell("adapter", echo) == "hello"
+    assert space.shell("adapter", echo("$ADAPTER_TTY0")) == "hello"
 
     space.run("keys")
     # an input node and no hidraw node, and an owner that is not the pod's user
