@@ -248,7 +248,14 @@ def _node_is_ready(node: Any, boot_id: str | None) -> bool:
 
 def _describe(objects: Mapping[str, Any]) -> str:
     seen = [
-        {"name": item.metadata.name, "status": item.to_dict().get("status")}
+        {"name": item.metadata.name, "status": _without_nothing(item.to_dict().get("status"))}
         for item in objects.values()
     ]
-    return json.dumps(seen, default=str, indent=1)
+    return json.dumps(seen, default=str)
+
+
+def _without_nothing(value: Any) -> Any:
+    """The models list every field that an object might have: those it has."""
+    if isinstance(value, dict):
+        return {key: _without_nothing(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nothing(inner) for inner in value] if isinstance(value, list) else value

@@ -13,11 +13,10 @@ def test_owner_mode_children_and_prefix_are_as_asked_for(gadgets: Gadgets, space
     gadgets.plug("a", "PARAM001", kind="serial")
     gadgets.plug("a", "PARAM002", kind="keyboard", speed="high")
     owner = {"uid": 1000, "gid": 2000, "mode": "0640"}
+    other = {"uid": 4711, "gid": 4711}
     space.apply(
         usb_claim("adapter", serial("PARAM001"), owner=owner, envPrefix="ADAPTER"),
-        usb_claim(
-            "keys", serial("PARAM002"), owner={"uid": 4711, "gid": 4711}, childNodes=["input"]
-        ),
+        usb_claim("keys", serial("PARAM002"), owner=other, childNodes=["input"]),
         consumer("adapter", "adapter", node="b"),
         consumer("keys", "keys", node="b"),
     )
