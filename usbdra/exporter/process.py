@@ -25,7 +25,7 @@ from usbdra.transport.ktls import Encryption
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-_PAUSES = (0.5, 15.0)
+_PAUSES = (0.5, 5.0)
 """Seconds from the first to the longest pause between two tries."""
 
 
@@ -75,13 +75,14 @@ async def run(options: ExporterOptions) -> None:
 
 
 async def _until(what: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """The first success, with growing pauses between tries; each failure is told."""
+    """The first success, with growing pauses between tries; each kind of failure is told once."""
     pause, longest = _PAUSES
     while True:
         try:
             return await attempt()
         except UsbdraError as error:
             # The text alone: a record that is kept must not keep what the attempt held.
-            _log.warning("%s: %s", what, str(error), extra={"reason": error.reason})
+            text = f"{what}: {error}"
+            _log.warning("%s", text, extra={"reason": error.reason, "once": text})
         await asyncio.sleep(pause)
         pause = min(pause * 2, longest)
