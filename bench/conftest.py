@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -51,3 +51,12 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
         "p99_ms": round(ordered[rank] * 1e3, 1),
         "max_ms": round(ordered[-1] * 1e3, 1),
     }
+
+
+KERNEL = ("exporter.bind", "enumerate", "settle")
+"""Phases of an attach in which kernels work and we wait."""
+
+
+def our_part(prepared: Mapping[str, float], attached: Mapping[str, float]) -> float:
+    """Seconds of one Prepare without the phases of the kernels; both as the agent logs them."""
+    return (prepared["total"] - sum(attached[phase] for phase in KERNEL)) / 1e3

@@ -15,6 +15,7 @@ from tests.api import chart
 from tests.api.accounts import Accounts
 from tests.bed.net import HOST_IP4
 from tests.cluster.alone import add_node, control_plane_alone
+from tests.cluster.api import ClusterApi
 
 RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding"})
 
@@ -32,6 +33,7 @@ class Plane:
 
     namespace: str
     account: Account
+    api: ClusterApi
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +45,7 @@ def plane() -> Iterator[Plane]:
         token = Accounts(cluster, cluster.folder).token(chart.NAMESPACE, "usbdra-agent", NODE)
         ca = cluster.plane.identity(NODE, HOST_IP4).ca_pem
         account = Account(str(server.hostname), str(server.port or 443), token, ca.decode())
-        yield Plane(cluster.folder.name, account)
+        yield Plane(cluster.folder.name, account, cluster.api)
 
 
 def is_right(manifest: chart.Manifest) -> bool:

@@ -11,6 +11,7 @@ So nothing in the product knows that the machine is made up. Owns the files and 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import socket
 import struct
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tests.bed.process import spawn, stop
 from tests.cluster.driver import DRIVER
@@ -160,6 +161,12 @@ class Machine:
         script = _ENCLOSE.format(devices=" ".join(_DEVICES))
         enclosed = ["sh", "-c", script, str(self.root), *command]
         return command_inside(self.namespace, ["env", *self._account.environment, *enclosed])
+
+    def told(self, module: str, *words: object) -> Any:
+        """What a program of this folder says, in JSON, when it is run on this machine."""
+        command = [sys.executable, "-m", f"bench.cluster.{module}", *map(str, words)]
+        done = subprocess.run(self.inside(command), check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(done.stdout)
 
     def grow(self, devices: int) -> None:
         """Plug in so many devices, 16 to a controller, before the agent starts."""

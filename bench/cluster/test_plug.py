@@ -8,12 +8,8 @@ one each 2 s, which is why rounds are more than 2 s apart.
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -23,6 +19,7 @@ from bench.conftest import Replay, spread
 
 PLUGS = int(os.environ.get("BENCH_PLUGS", "6"))
 PAUSE = 2.1
+READS = 200
 GROUP = "from a plug to the slice"
 DEVICES = 16
 
@@ -37,22 +34,20 @@ def busy(plane: Plane) -> Iterator[Machine]:
         yield machine
 
 
-def plugs(machine: Machine, rounds: int, together: int) -> dict[str, Any]:
-    """Samples of bench.cluster.plugs on this machine."""
-    words = [machine.root, rounds, together, PAUSE]
-    command = [sys.executable, "-m", "bench.cluster.plugs", *map(str, words)]
-    done = subprocess.run(machine.inside(command), check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout))
-
-
 def test_one_device(replay: Replay, busy: Machine) -> None:
-    found = plugs(busy, PLUGS, 1)
+    found = busy.told("plugs", busy.root, PLUGS, 1, PAUSE)
     replay(GROUP, found["seconds"], goal_p99_ms=100, **spread(found["seconds"]))
 
 
 def test_hub_of_eight(replay: Replay, busy: Machine) -> None:
     """Eight devices at once, until the last is seen; they should cost few writes."""
     rounds = max(PLUGS // 8, 2)
-    found = plugs(busy, rounds, 8)
+    found = busy.told("plugs", busy.root, rounds, 8, PAUSE)
     writes = round(found["writes"] / rounds, 2)
     replay(GROUP, found["seconds"], writes_a_round=writes, **spread(found["seconds"]))
+
+
+def test_read_of_an_object(replay: Replay, busy: Machine) -> None:
+    """One GET on a connection that is open, as Prepare makes two."""
+    seconds = busy.told("reads", READS)
+    replay("a read from the API server", seconds, **spread(seconds))

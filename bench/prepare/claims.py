@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that no pod uses: allocated to node b by hand, for devices that are plugged into node a.
+"""Claims that no pod uses: allocated by hand to one node, for devices of another.
 
 The kubelet must not see them, for it would prepare them itself; and a claim that nobody has
 reserved loses its allocation. So each is reserved for one pod that waits at a scheduling gate.
@@ -17,14 +17,13 @@ from tests.cluster import claims
 from tests.cluster.api import ClusterApi
 from tests.cluster.driver import DRIVER
 
-IMPORTER = "b"
-
 
 class Allocated:
-    """A namespace with claims; close with `remove`."""
+    """A namespace with claims for a node; close with `remove`."""
 
-    def __init__(self, api: ClusterApi) -> None:
+    def __init__(self, api: ClusterApi, importer: str) -> None:
         self._api = api
+        self._importer = importer
         self._name = f"bench-{secrets.token_hex(3)}"
         api.kubectl("create", "namespace", self._name)
 
@@ -51,7 +50,7 @@ class Allocated:
         port = {"shareID": str(uuid.uuid4()), "consumedCapacity": {"ports": "1"}}
         results = [
             _result("usb", device["pool"], device["device"]),
-            {**_result("usb-link/vhci", f"usblink-{IMPORTER}", "vhci-high"), **port},
+            {**_result("usb-link/vhci", f"usblink-{self._importer}", "vhci-high"), **port},
         ]
         status = {
             "allocation": {"devices": {"results": results}},

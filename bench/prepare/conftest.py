@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 
-from bench.prepare.claims import IMPORTER, Allocated
+from bench.prepare.claims import Allocated
 from tests.cluster import driver
 from tests.cluster.bed import ClusterBed, adopted
 from tests.cluster.gadgets import Gadgets
 
 HERE = Path(__file__).parent
+IMPORTER = "b"
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "10"))
 AT_ONCE = 16
 PAUSE = 2.0
@@ -77,7 +78,7 @@ def sticks(cluster: ClusterBed) -> Iterator[list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def claims(cluster: ClusterBed, sticks: list[dict[str, Any]]) -> Iterator[list[dict[str, str]]]:
     """An allocated claim for each stick."""
-    allocated = Allocated(cluster.api)
+    allocated = Allocated(cluster.api, IMPORTER)
     try:
         yield allocated.make(sticks)
     finally:

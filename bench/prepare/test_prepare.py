@@ -12,11 +12,10 @@ import statistics
 
 import pytest
 
-from bench.conftest import Replay, spread
+from bench.conftest import Replay, our_part, spread
 from bench.prepare.conftest import Measured
 
 GROUP = "prepare of a remote claim"
-KERNEL = ("exporter.bind", "enumerate", "settle")
 PHASES = (
     "connect",
     "tls",
@@ -31,11 +30,6 @@ PHASES = (
 STEPS = ("recorded", "held", "files-written", "prepared")
 
 
-def ours(total: float, attached: dict[str, float]) -> float:
-    """Milliseconds of a prepare that the kernels do not take, by the agent's own clock."""
-    return total - sum(attached[phase] for phase in KERNEL)
-
-
 def test_whole(replay: Replay, one: Measured) -> None:
     replay(GROUP, one.prepare, **spread(one.prepare))
 
@@ -47,7 +41,7 @@ def test_unprepare(replay: Replay, one: Measured) -> None:
 def test_our_part(replay: Replay, one: Measured) -> None:
     """Goal: 50 ms under emulation."""
     pairs = zip(one.prepared, one.attached, strict=True)
-    seconds = [ours(prepared["total"], attached) / 1e3 for prepared, attached in pairs]
+    seconds = [our_part(prepared, attached) for prepared, attached in pairs]
     replay(GROUP, seconds, goal_p50_ms=50, **spread(seconds))
 
 

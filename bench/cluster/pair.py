@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs on the made-up machine of an agent: Prepare of a remote device, without a kernel's part.
+
+    python -m bench.cluster.pair DIRECTORY NAMESPACE CLAIM UID ROUNDS
+
+Both nodes in one process, the product's own parts on two fake kernels that bind, attach and
+enumerate at once: what is left is ours, and four real answers of the API server. Records and files
+are durable on the disk of DIRECTORY. One thing is missing of a real link: its keys do not go to the
+kernel, which this one may not have; the handshake is the same. Prints JSON, the milliseconds of
+each round as the agent logs them: a list of {"prepared", "attached", "given_back"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.driver import DRIVER
+from tests.fakes.certificates import certificates
+from tests.fakes.kernel import FakeKernel, Remote
+from usbdra.agent.devices import NodeDevices
+from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
+from usbdra.agent.reporter import KubeReporter
+from usbdra.agent.views import PublishedDevices
+from usbdra.discovery.inventory import Inventory
+from usbdra.discovery.live import LiveInventory
+from usbdra.exporter.bind import Binder
+from usbdra.exporter.local import LocalBroker
+from usbdra.exporter.server import ExporterServer, Listen
+from usbdra.exporter.stubhost import StubHost
+from usbdra.importer.attach import Attacher
+from usbdra.kube.client import KubeClient
+from usbdra.kube.types import NODE
+from usbdra.plugin.files import ClaimFiles
+from usbdra.plugin.health import HealthBoard
+from usbdra.plugin.locks import NodeLock
+from usbdra.plugin.prepare import Preparer
+from usbdra.plugin.records import Records
+from usbdra.slices.build import SliceOptions, build
+from usbdra.slices.publish import Owner, SlicePublisher
+from usbdra.state.claims import ClaimRef, ClaimSchema
+from usbdra.state.store import RecordStore
+from usbdra.transport.ktls import Encryption
+from usbdra.types import ClaimUid, NodeName
+from usbdra.vhci.driver import VhciDriver
+
+EXPORTER, IMPORTER = NodeName("node-a"), NodeName("node-b")
+SERIAL = "PAIR0001"
+PORT = 3241
+SETTLE_SECONDS = 0.05
+"""After a round: the exporter takes its device back."""
+
+
+class Lines(logging.Handler):
+    """Keeps the milliseconds of the log's lines by message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.took: dict[str, list[dict[str, float]]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one line."""
+        if hasattr(record, "took_ms"):
+            self.took.setdefault(record.getMessage(), []).append(record.took_ms)
+
+
+@asynccontextmanager
+async def exporter(folder: Path, api: KubeClient) -> AsyncIterator[None]:
+    """Node a: publishes its stick and gives it away."""
+    async with AsyncExitStack() as stack:
+        kernel = await stack.enter_async_context(FakeKernel(folder))
+        kernel.stub.plug(3, serial=SERIAL.encode())
+        live = LiveInventory(Inventory(folder, node=EXPORTER), kernel.events)
+        await follow(stack, live)
+        options = SliceOptions(node=EXPORTER, group=DRIVER.partition(".")[2])
+        uid = (await api.get(NODE, EXPORTER))["metadata"]["uid"]
+        publisher = SlicePublisher(
+            api,
+            Owner(EXPORTER, uid, DRIVER),
+            lambda dropped: build(live.snapshot.offers, {}, options),
+        )
+        stack.callback(asyncio.create_task(publisher.run()).cancel)
+        await publisher.published()
+        host = StubHost(folder, stub=kernel.stub, sysfs=kernel.stub)
+        binder = Binder(folder, events=kernel.events, in_use=lambda busid: None, host=host)
+        guard = ClaimGuard(api, DRIVER, EXPORTER, lambda name: None)
+        broker = LocalBroker(binder, lambda: live.snapshot, authorise=guard.authorise)
+        await broker.start()
+        stack.push_async_callback(broker.stop)
+        server = ExporterServer(
+            broker,
+            Listen(("127.0.0.1",), PORT),
+            identity=certificates().identity("a"),
+            encryption=Encryption.OFF,
+        )
+        await stack.enter_async_context(server)
+        yield
+
+
+@asynccontextmanager
+async def importer(folder: Path, api: KubeClient) -> AsyncIterator[Preparer]:
+    """Node b: prepares claims."""
+    async with AsyncExitStack() as stack:
+        kernel = await stack.enter_async_context(FakeKernel(folder))
+        kernel.vhci.remote = Remote(serial=SERIAL.encode())
+        live = LiveInventory(Inventory(folder, node=IMPORTER), kernel.events)
+        await follow(stack, live)
+        vhci = VhciDriver(folder, native=kernel.vhci, lock_file=folder / "vhci.lock")
+        identity = certificates().identity("b")
+        records = Records(RecordStore(folder / "claims", ClaimSchema()))
+        reporter = KubeReporter(api, DRIVER, IMPORTER)
+        stack.callback(asyncio.create_task(reporter.run()).cancel)
+        preparer = Preparer(
+            driver=DRIVER,
+            node=IMPORTER,
+            boot_id="bench",
+            records=records,
+            claims=LiveClaims(api),
+            view=PublishedDevices(api, DRIVER, IMPORTER, lambda: live.snapshot),
+            attacher=NodeDevices(
+                connect=Dialler(api, lambda: identity, PORT, Encryption.OFF).connect,
+                attacher=Attacher(vhci, kernel.events, root=folder),
+                vhci=vhci,
+                events=kernel.events,
+                snapshot=lambda: live.snapshot,
+                leases=Nobody(),
+                root=folder,
+            ),
+            files=ClaimFiles(DRIVER, folder / "cdi", folder / "claim-dirs", lambda link: None),
+            reporter=reporter,
+            node_lock=NodeLock(folder / "node.lock", records.load),
+            board=HealthBoard(),
+        )
+        stack.push_async_callback(preparer.aclose)
+        yield preparer
+
+
+class Nobody:
+    """Leases of a node that gives nothing away."""
+
+    async def reclaim(self, offer: object) -> None:
+        """Nobody has it."""
+
+
+async def follow(stack: AsyncExitStack, live: LiveInventory) -> None:
+    """Keep an inventory current as long as the stack lasts."""
+    live.inventory.resync()
+    live.inventory.retry()  # a device of a fake kernel is whole from the first
+    stack.callback(asyncio.create_task(live.run()).cancel)
+
+
+async def rounds(folder: Path, ref: ClaimRef, count: int) -> list[dict[str, Any]]:
+    """Prepare and give back; see above. The first round is a warm-up."""
+    lines = Lines()
+    logging.getLogger("usbdra").addHandler(lines)
+    logging.getLogger("usbdra").setLevel(logging.INFO)
+    ours, peers = await KubeClient.connect(), await KubeClient.connect()
+    try:
+        async with exporter(folder / "a", peers), importer(folder / "b", ours) as preparer:
+            for _ in range(count + 1):
+                await preparer.prepare(ref)
+                await preparer.unprepare(ref)
+                await asyncio.sleep(SETTLE_SECONDS)
+    finally:
+        await ours.aclose()
+        await peers.aclose()
+    messages = ("claim prepared", "device attached", "claim given back")
+    series = [lines.took[message][1:] for message in messages]
+    keys = ("prepared", "attached", "given_back")
+    return [dict(zip(keys, each, strict=True)) for each in zip(*series, strict=True)]
+
+
+if __name__ == "__main__":
+    directory, namespace, name, uid, number = sys.argv[1:]
+    claim = ClaimRef(namespace, name, ClaimUid(uid))
+    print(json.dumps(asyncio.run(rounds(Path(directory), claim, int(number)))))

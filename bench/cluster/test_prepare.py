@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our part of Prepare for a device of another node, natively: see pair.py for what is real.
+
+Goal: 10 ms, all of it but the kernels' own work. It holds four answers of the API server (claim,
+slices of the node, the node, and the claim again by the exporter), both ends of the handshake, and
+four durable records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cluster.conftest import Plane
+from bench.cluster.machine import Machine
+from bench.cluster.pair import EXPORTER, IMPORTER, SERIAL
+from bench.conftest import Replay, our_part, spread
+from bench.prepare.claims import Allocated
+from tests.cluster.alone import add_node
+
+ROUNDS = int(os.environ.get("BENCH_PAIRS", "30"))
+GROUP = "our part of Prepare, native"
+PHASES = ("connect", "clear", "authorise", "exporter.authorise", "exporter.hand_over", "attach")
+STEPS = ("recorded", "held", "files-written", "prepared")
+
+
+@pytest.fixture(scope="module")
+def samples(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+    """What the agent logged of each round."""
+    for node in (EXPORTER, IMPORTER):
+        add_node(plane.api, node, {})
+    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
+    plane.api.core.patch_node_status(EXPORTER, {"status": {"addresses": addresses}})
+    allocated = Allocated(plane.api, IMPORTER)
+    stick = {
+        "pool": f"usb-{EXPORTER}",
+        "device": f"usb-0781-5581-{SERIAL.lower()}",
+        "serial": SERIAL,
+    }
+    try:
+        (claim,) = allocated.make([stick])
+        with Machine(plane.namespace, plane.account) as machine:
+            folder: Path = tmp_path_factory.mktemp("pair")
+            words = (claim["namespace"], claim["name"], claim["uid"], ROUNDS)
+            yield machine.told("pair", folder, *words)
+    finally:
+        allocated.remove()
+
+
+def test_our_part(replay: Replay, samples: list[Any]) -> None:
+    """Without the phases of the kernels, which are the work of the fakes here."""
+    seconds = [our_part(sample["prepared"], sample["attached"]) for sample in samples]
+    replay(GROUP, seconds, goal_p50_ms=10, **spread(seconds))
+
+
+def test_unprepare(replay: Replay, samples: list[Any]) -> None:
+    seconds = [sample["given_back"]["total"] / 1e3 for sample in samples]
+    replay(GROUP, seconds, **spread(seconds))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_phase(replay: Replay, samples: list[Any], phase: str) -> None:
+    seconds = [sample["attached"][phase] / 1e3 for sample in samples]
+    replay(f"{GROUP}: phases of the link", seconds, **spread(seconds))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_step(replay: Replay, samples: list[Any], step: str) -> None:
+    seconds = [sample["prepared"][step] / 1e3 for sample in samples]
+    replay(f"{GROUP}: steps of the claim", seconds, **spread(seconds))
