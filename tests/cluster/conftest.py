@@ -31,7 +31,7 @@ from tests.cluster import driver
 from tests.cluster.api import ClusterApi
 from tests.cluster.bed import ClusterBed, adopted
 from tests.cluster.gadgets import Gadgets
-from tests.cluster.leftovers import look, wait_clean
+from tests.cluster.leftovers import look_at, wait_clean
 from tests.cluster.space import Space
 
 HERE = Path(__file__).parent
@@ -112,11 +112,11 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     request.getfixturevalue("gadgets")
     bed: ClusterBed = request.getfixturevalue("usb")
-    before = {name: look(machine) for name, machine in bed.bed.nodes.items()}
+    before = look_at(bed.bed.nodes)
     yield
     for machine in bed.bed.nodes.values():
         machine.vm.check()
-    wait_clean([(bed.machine(name), state) for name, state in before.items()], CLEAN_SECONDS)
+    wait_clean(bed.bed.nodes, before, CLEAN_SECONDS)
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.bed.node import Node
@@ -30,7 +31,7 @@ ls /dev/usbdra 2>/dev/null | sed 's/^/directory /'
 ls /run/usbdra/exports 2>/dev/null | sed 's/^/export /'
 for pid in $(pgrep -f '[u]{AGENT[1:]}'); do
   echo "agent $pid"
-  for f in /proc/$pid/fd/*; do echo "fd $(readlink $f)"; done
+  ls -l /proc/$pid/fd | sed -n 's/.* -> /fd /p'
 done
 true
 """
@@ -45,6 +46,12 @@ class State:
     descriptors: Counter[str] = field(default_factory=Counter)
 
 
+def look_at(nodes: Mapping[str, Node]) -> dict[str, State]:
+    """The state of all nodes, read at the same time."""
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        return dict(zip(nodes, pool.map(look, nodes.values()), strict=True))
+
+
 def look(node: Node) -> State:
     """Read a node's state in one call."""
     lines = [line.partition(" ") for line in node.sh(_SCRIPT).splitlines()]
@@ -56,25 +63,27 @@ def look(node: Node) -> State:
     )
 
 
-def remains(node: Node, before: State) -> list[str]:
+def remains(before: State, now: State) -> list[str]:
     """What is there now and was not before; descriptors only of an agent that is the same."""
-    now = look(node)
-    found = [f"{node.name}: {thing}" for thing in sorted(now.held - before.held)]
-    if now.agents == before.agents:
+    found = sorted(now.held - before.held)
+    same = now.agents == before.agents
+    if same and now.descriptors.total() > before.descriptors.total():
         more = now.descriptors - before.descriptors
-        if now.descriptors.total() > before.descriptors.total():
-            found += [f"{node.name}: {count} x {what} open" for what, count in more.items()]
+        found += [f"{count} x {what} open" for what, count in more.items()]
     return found
 
 
-def wait_clean(states: Iterable[tuple[Node, State]], seconds: float) -> None:
+def wait_clean(nodes: Mapping[str, Node], before: Mapping[str, State], seconds: float) -> None:
     """Wait until no node holds more than before; nothing announces that, so it is looked at.
 
     Raises:
         AssertionError: with all that is left.
     """
-    for node, before in states:
-        deadline = time.monotonic() + seconds
-        while (left := remains(node, before)) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-        assert not left, f"left behind after {seconds:g} s: {', '.join(left)}"
+    deadline = time.monotonic() + seconds
+    while True:
+        now = look_at(nodes)
+        left = [f"{name}: {one}" for name in nodes for one in remains(before[name], now[name])]
+        if not left:
+            return
+        assert time.monotonic() < deadline, f"left after {seconds:g} s: {', '.join(left)}"
+        time.sleep(_LOOK_SECONDS)
