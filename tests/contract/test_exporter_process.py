@@ -12,10 +12,15 @@ from tests.contract.exporting import CLAIM, NAME, World, driver_of
 from tests.fakes.exporter import UID
 from tests.fakes.kernel_stub import USED
 from usbdra.errors import PeerRefused, UsbdraError
+from usbdra.transport import ktls
+from usbdra.transport.ktls import Encryption
 
 
 async def test_a_device_from_grant_to_its_return(world: World) -> None:
     async with world.link() as link:
+        assert link.encrypted is (
+            ktls.ENCRYPTED in ktls.protocols(Encryption.ALLOWED, ktls.native())
+        )
         (device,) = await link.inventory()
         assert (device.name, device.available) == (NAME, True)
         await link.grant(NAME, claim=CLAIM)

@@ -66,6 +66,8 @@ class Dialler:
         )
         async with link:
             device = await link.grant(order.name, claim=claim)
+            facts = {"device": order.name, "node": order.node, "claim": str(claim)}
+            log.info("device granted to us", extra={**facts, "encrypted": link.encrypted})
             return Connection(link.take_socket(), device, link.timings)
 
     async def _address(self, name: NodeName) -> str:

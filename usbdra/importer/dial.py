@@ -58,7 +58,7 @@ async def dial(
     sock = await sockets.connect(host, port, timeouts)
     try:
         phases.done("connect")
-        peer = None
+        peer, encrypted = None, False
         if identity is not None and kernel is not None:
             secured = await handshake.secure(
                 sock,
@@ -69,12 +69,12 @@ async def dial(
                 expect=expect or host,
                 protocols=protocols,
             )
-            peer = secured.certificate
-            phases.done("tls" if secured.encrypted else "clear")
+            peer, encrypted = secured.certificate, secured.encrypted
+            phases.done("tls" if encrypted else "clear")
     except BaseException:
         sock.close()
         raise
-    return Link(sock, host, peer, timeouts, phases)
+    return Link(sock, host, peer, encrypted, timeouts, phases)
 
 
 class _Phases:
@@ -99,7 +99,7 @@ class _Phases:
 
 
 class Link:
-    """A connection to an exporter. `peer` is None on a plain link.
+    """A connection to an exporter. `peer` is None on a plain link; `encrypted` by the kernel.
 
     A usbdra exporter answers several requests on one link, a stock one a single request. All
     requests raise UsbdraError as answers.py maps it, or LinkError; after a LinkError the link
@@ -111,6 +111,7 @@ class Link:
         sock: socket.socket,
         host: str,
         peer: PeerCertificate | None,
+        encrypted: bool,
         timeouts: LinkTimeouts,
         phases: _Phases,
     ) -> None:
@@ -119,6 +120,7 @@ class Link:
         self._phases = phases
         self.host = host
         self.peer = peer
+        self.encrypted = encrypted
 
     @property
     def timings(self) -> tuple[tuple[str, float], ...]:

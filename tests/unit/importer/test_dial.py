@@ -65,13 +65,14 @@ async def test_inventory_then_grant_on_one_encrypted_link(broker: FakeBroker, tl
     async with encrypted(broker, tls) as link:
         assert link.peer is not None
         assert link.peer.node == "node-a"
+        assert link.encrypted
         assert tuple(await link.inventory()) == (STICK, KEYBOARD)
         assert STICK.name is not None
         device = await link.grant(STICK.name, claim=CLAIM, holder="pod lab/reader")
         assert device == STICK
         request, peer = broker.requests[0]
         assert (request.claim, request.holder) == (CLAIM, "pod lab/reader")
-        assert peer.node == "node-b"
+        assert (peer.node, peer.encrypted) == ("node-b", True)
         phases = [phase for phase, _ in link.timings]
         assert phases == [
             "connect",
