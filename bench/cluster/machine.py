@@ -45,6 +45,7 @@ set -e
 mount --make-rprivate /
 for device in {devices}; do mount --bind /dev/$device "$0/dev/$device"; done
 mount --bind "$0/proc/self/mountinfo" /proc/1/mountinfo
+mount -t tmpfs usbdra-memory "$0/memory"
 mount --bind "$0/sys" /sys
 mount --rbind "$0/dev" /dev
 mount --bind "$0/run" /run
@@ -116,7 +117,7 @@ class Machine:
         self._account = account
         self._agent: subprocess.Popen[bytes] | None = None
         (self.kubelet / "plugins_registry").mkdir(parents=True)
-        for name in ("cdi", "run", "lib/usbdra"):
+        for name in ("cdi", "run", "lib/usbdra", "memory"):
             (self.root / name).mkdir(parents=True)
         account.store(self.root / "run/secrets/kubernetes.io/serviceaccount")
         (self.tree.sys / "bus/usb/uevent").write_text("")  # where the agent's self-test writes

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs on the made-up machine of an agent: Prepare of a remote device, without a kernel's part.
 
-    python -m bench.cluster.pair DIRECTORY NAMESPACE CLAIM UID ROUNDS
+    python -m bench.cluster.pair DISK MEMORY NAMESPACE CLAIM UID ROUNDS
 
 Both nodes in one process, the product's own parts on two fake kernels that bind, attach and
-enumerate at once: what is left is ours, and four real answers of the API server. Records and files
-are durable on the disk of DIRECTORY. One thing is missing of a real link: its keys do not go to the
-kernel, which this one may not have; the handshake is the same. Prints JSON, the milliseconds of
-each round as the agent logs them: a list of {"prepared", "attached", "given_back"}.
+enumerate at once: what is left is ours, and four real answers of the API server. The claims'
+records are durable below DISK; below MEMORY, a tmpfs, is what a node has in /sys, /dev and /run.
+One thing is missing of a real link: its keys do not go to the kernel, which this one may not have;
+the handshake is the same. Prints JSON, the milliseconds of each round as the agent logs them: a
+list of {"prepared", "attached", "given_back"}.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ async def exporter(folder: Path, api: KubeClient) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def importer(folder: Path, api: KubeClient) -> AsyncIterator[Preparer]:
+async def importer(folder: Path, disk: Path, api: KubeClient) -> AsyncIterator[Preparer]:
     """Node b: prepares claims."""
     async with AsyncExitStack() as stack:
         kernel = await stack.enter_async_context(FakeKernel(folder))
@@ -113,7 +114,7 @@ async def importer(folder: Path, api: KubeClient) -> AsyncIterator[Preparer]:
         await follow(stack, live)
         vhci = VhciDriver(folder, native=kernel.vhci, lock_file=folder / "vhci.lock")
         identity = certificates().identity("b")
-        records = Records(RecordStore(folder / "claims", ClaimSchema()))
+        records = Records(RecordStore(disk, ClaimSchema()))
         reporter = KubeReporter(api, DRIVER, IMPORTER)
         stack.callback(asyncio.create_task(reporter.run()).cancel)
         preparer = Preparer(
@@ -155,14 +156,14 @@ async def follow(stack: AsyncExitStack, live: LiveInventory) -> None:
     stack.callback(asyncio.create_task(live.run()).cancel)
 
 
-async def rounds(folder: Path, ref: ClaimRef, count: int) -> list[dict[str, Any]]:
+async def rounds(disk: Path, memory: Path, ref: ClaimRef, count: int) -> list[dict[str, Any]]:
     """Prepare and give back; see above. The first round is a warm-up."""
     lines = Lines()
     logging.getLogger("usbdra").addHandler(lines)
     logging.getLogger("usbdra").setLevel(logging.INFO)
     ours, peers = await KubeClient.connect(), await KubeClient.connect()
     try:
-        async with exporter(folder / "a", peers), importer(folder / "b", ours) as preparer:
+        async with exporter(memory / "a", peers), importer(memory / "b", disk, ours) as preparer:
             for _ in range(count + 1):
                 await preparer.prepare(ref)
                 await preparer.unprepare(ref)
@@ -177,6 +178,6 @@ async def rounds(folder: Path, ref: ClaimRef, count: int) -> list[dict[str, Any]
 
 
 if __name__ == "__main__":
-    directory, namespace, name, uid, number = sys.argv[1:]
+    disk, memory, namespace, name, uid, number = sys.argv[1:]
     claim = ClaimRef(namespace, name, ClaimUid(uid))
-    print(json.dumps(asyncio.run(rounds(Path(directory), claim, int(number)))))
+    print(json.dumps(asyncio.run(rounds(Path(disk), Path(memory), claim, int(number)))))

@@ -3,7 +3,7 @@
 
 Goal: 10 ms, all of it but the kernels' own work. It holds four answers of the API server (claim,
 slices of the node, the node, and the claim again by the exporter), both ends of the handshake, and
-four durable records.
+four durable records of the claim.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def samples(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         with Machine(plane.namespace, plane.account) as machine:
             folder: Path = tmp_path_factory.mktemp("pair")
             words = (claim["namespace"], claim["name"], claim["uid"], ROUNDS)
-            yield machine.told("pair", folder, *words)
+            yield machine.told("pair", folder, machine.root / "memory", *words)
     finally:
         allocated.remove()
 
