@@ -7,8 +7,10 @@ import asyncio
 import json
 import logging
 import os
+import random
 import socket
 import tracemalloc
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +27,7 @@ from usbdra.exporter.broker import ClaimRef, GrantRequest, Peer
 from usbdra.exporter.desk import Desk, DeskLimits
 from usbdra.exporter.guard import GuardedBroker
 from usbdra.exporter.messages import Kind, Pems
+from usbdra.exporter.rate import Bucket
 from usbdra.exporter.remote import RemoteBroker
 from usbdra.transport import packets
 from usbdra.transport.packets import Packet, pack_header
@@ -256,3 +259,45 @@ async def test_a_flood_costs_the_agent_no_memory(
     finally:
         tracemalloc.stop()
     assert broker.calls == []
+
+
+async def test_mutated_conversations_leave_the_desk_whole(
+    desk: Desk, path: Path, broker: FakeBroker, link: TcpPair, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Right messages with bytes turned or cut, in any order, with a socket, with two, with none."""
+    caplog.set_level(logging.CRITICAL, "usbdra")
+    desk._bucket = Bucket(1e9, 1_000_000)
+    chance = random.Random(7)
+    good = [
+        (Kind.INVENTORY, messages.pack_inventory(B)),
+        (Kind.ACQUIRE, messages.pack_acquire(CLAIM, B)),
+        (Kind.HAND_OVER, messages.pack_session("s1")),
+        (Kind.ABANDON, messages.pack_session("s1")),
+        (Kind.IDENTITY, messages.pack_have("")),
+    ]
+
+    def mutated() -> bytes:
+        kind, body = chance.choice(good)
+        data = bytearray(pack_header(kind, len(body)) + body)
+        for _ in range(chance.choice((0, 0, 1, 3))):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        return bytes(
+            data[: chance.choice((len(data), len(data), chance.randrange(len(data)))) or 1]
+        )
+
+    replies = Counter[int]()
+    for _ in range(150):
+        with await packets.connect(path, ME, deadline_in(1)) as sock:
+            for _ in range(chance.randrange(1, 4)):
+                fds = (link.ours.fileno(),) * chance.choice((0, 1, 1, 2))
+                with suppress(OSError):
+                    sockfd.send_fds(sock.fileno(), mutated(), fds)
+            sock.shutdown(socket.SHUT_WR)
+            with suppress(LinkError):
+                reply = await packets.receive(sock, messages.MAX_REPLY, deadline_in(1))
+                replies[reply.kind if reply else 0] += 1
+    assert {0, Kind.GRANTED, Kind.REFUSED, Kind.DEVICES, Kind.PEMS} <= replies.keys(), replies
+    async with asyncio.timeout(5):
+        while desk._tasks or broker.holders:
+            await asyncio.sleep(0.005)
+    assert await still_serves(path)
