@@ -36,12 +36,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     sys.exit(run(argv))
 
 
-def run(argv: Sequence[str] | None = None) -> int:
-    """Run the program and return its exit code; messages go to standard error."""
+def run(
+    argv: Sequence[str] | None = None, group: click.Group = program, name: str = "usbdra"
+) -> int:
+    """Run a program and return its exit code; messages go to standard error."""
     invocation = Invocation()
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = program.main(arguments, prog_name="usbdra", standalone_mode=False, obj=invocation)
+        code = group.main(arguments, prog_name=name, standalone_mode=False, obj=invocation)
     except ReaderGone:
         _drop_output()
         return EXIT_BROKEN_PIPE

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the plugin reads of the cluster for its answers.
+
+Owns which objects are read, and the wait for an assignment. Makes no texts of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from usbdra.cli.kubectl.explain import Facts, explain_claim, explain_pod
+from usbdra.cli.kubectl.views import HubUse, condition
+from usbdra.cli.kubectl.views import hubs as count_hubs
+from usbdra.errors import ConfigError
+from usbdra.kube import errors
+from usbdra.kube.client import KubeClient
+from usbdra.kube.custom import Contract
+from usbdra.kube.types import POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind, Object
+from usbdra.kube.watch import Reflector
+
+_CLAIM_WORDS = ("claim", "resourceclaim", "resourceclaims")
+_POD_WORDS = ("pod", "pods", "po")
+
+
+async def hubs(client: KubeClient, driver: str) -> list[HubUse]:
+    """Hubs of all nodes with the claims that have ports."""
+    slices = await client.list(RESOURCE_SLICE, fields=f"spec.driver={driver}")
+    claims = await client.list(RESOURCE_CLAIM)
+    return count_hubs(slices["items"], claims["items"], driver)
+
+
+async def explain(client: KubeClient, contract: Contract, namespace: str, target: str) -> str:
+    """The paragraph about `pod/NAME` or `claim/NAME`. Raises ConfigError, ApiNotFound."""
+    word, slash, name = target.partition("/")
+    if not slash:
+        word, name = "pod", target
+    if word not in (*_CLAIM_WORDS, *_POD_WORDS) or not name:
+        raise ConfigError(f"{target!r} is neither pod/NAME nor claim/NAME")
+    kind = RESOURCE_CLAIM if word in _CLAIM_WORDS else POD
+    item = await client.get(kind, name, namespace)
+    own = {
+        c["metadata"]["name"]: c for c in (await client.list(RESOURCE_CLAIM, namespace))["items"]
+    }
+    facts = await _facts(client, contract, namespace, list(own.values()))
+    return explain_pod(item, own, facts) if kind is POD else explain_claim(item, facts)
+
+
+async def assigned(
+    client: KubeClient, contract: Contract, device: str, namespace: str, seconds: float
+) -> tuple[bool, str]:
+    """Wait until the device is assigned, or free for an empty namespace.
+
+    Returns whether it came to that in time, and the last message of the condition.
+    """
+    wanted = "Assigned" if namespace else "Available"
+    kind = contract.node_device
+    reflector = Reflector(client, kind, fields=f"metadata.name={device}")
+    message = "the controller has not looked at it; does it run?"
+    try:
+        async with asyncio.timeout(seconds), aclosing(reflector.run()) as news:
+            async for _ in news:
+                item = reflector.cache.get(("", device), {})
+                if _answered(item):
+                    found = condition(item, "Assigned")
+                    message = found["message"]
+                    if found["reason"] == wanted:
+                        return True, message
+    except TimeoutError:
+        return False, message
+    return False, message
+
+
+def _answered(item: Object) -> bool:
+    """The status is of this very spec, not of one before."""
+    seen = (item.get("status") or {}).get("observedGeneration", 0)
+    return bool(item) and seen >= item["metadata"].get("generation", 0)
+
+
+async def _facts(
+    client: KubeClient, contract: Contract, namespace: str, own: list[Object]
+) -> Facts:
+    """As much as the caller may see: most users see their own namespace alone."""
+    devices = await _seen(client, contract.node_device)
+    if devices is None:
+        devices = (await client.list(contract.device, namespace))["items"]
+    claims = await _seen(client, RESOURCE_CLAIM)
+    slices = await _seen(client, RESOURCE_SLICE, f"spec.driver={contract.driver}")
+    everywhere = own if claims is None else claims
+    return Facts(
+        driver=contract.driver,
+        device_key=contract.device_key,
+        devices={item["metadata"]["name"]: item for item in devices},
+        claims=everywhere,
+        hubs=None if slices is None else count_hubs(slices, everywhere, contract.driver),
+    )
+
+
+async def _seen(client: KubeClient, kind: Kind, fields: str = "") -> list[Object] | None:
+    """All objects of a kind in the cluster; None for who may not see them."""
+    try:
+        return list((await client.list(kind, fields=fields))["items"])
+    except errors.ApiForbidden:
+        return None
