@@ -37,6 +37,9 @@ class Delete:
 
 Step = Write | Delete
 
+OURS = ("attributes", "capacity", "taints", "allowMultipleAllocations")
+"""Fields of a device that are only there when we write them."""
+
 
 def plan(wanted: Iterable[Object], stored: Iterable[Object]) -> list[Step]:
     """Steps in the order they must be carried out; empty when nothing is to be done.
@@ -120,7 +123,23 @@ def _settled(want: dict[str, Object], have: dict[str, Object], newest: int) -> b
         del spec["pool"]["generation"]
         if not covers(stored["spec"], spec) or not _owned(stored, wanted):
             return False
+        if _more_than_wanted(stored["spec"], spec):
+            return False
     return True
+
+
+def _more_than_wanted(stored: Object, wanted: Object) -> bool:
+    """A device still has what it is not to have any more: a taint, an attribute, a capacity.
+
+    Other fields the server may add as it likes.
+    """
+    for had, want in zip(stored.get("devices") or (), wanted["devices"], strict=True):
+        if any(had.get(field) and not want.get(field) for field in OURS):
+            return True
+        for field in ("attributes", "capacity"):
+            if had.get(field, {}).keys() - want.get(field, {}).keys():
+                return True
+    return False
 
 
 def _owned(stored: Object, wanted: Object) -> bool:

@@ -232,8 +232,9 @@ def test_plan_writes_before_it_deletes() -> None:
 
 
 def test_plan_accepts_fields_the_server_adds() -> None:
-    wanted = [OWNER.own(m) for m in manifests("a")]
-    stored = [OWNER.own(m) for m in manifests("a")]
+    wanted, stored = ([OWNER.own(m) for m in manifests("a")] for _ in range(2))
+    wanted[0]["spec"]["devices"][0]["taints"] = [{"key": "x"}]
     stored[0]["spec"]["devices"][0]["taints"] = [{"key": "x", "timeAdded": "now"}]
+    stored[0]["spec"]["devices"][0]["ofTheFuture"] = True
     stored[0]["spec"]["pool"]["generation"] = 7
     assert plan(wanted, stored) == []

@@ -16,16 +16,19 @@ STICK = DeviceName("usb-stick")
 
 
 class Assigned:
-    """One device, assigned to `namespace`; "" for nobody's."""
+    """One device, assigned to `namespace`; "" for nobody's, None for everybody's."""
 
     def __init__(self) -> None:
-        self.namespace = ""
+        self.namespace: str | None = ""
+        self.device = offer(STICK)
 
     def build(self, dropped: frozenset[str]) -> Sequence[Object]:
+        if self.namespace is None:
+            return build([self.device], {}, SliceOptions(node="node-a", group="example.com"))
         kind = "assigned" if self.namespace else "unassigned"
         taint = Taint(f"example.com/{kind}", self.namespace)
         options = SliceOptions(node="node-a", group="example.com", taints={STICK: [taint]})
-        return build([offer(STICK)], {}, options)
+        return build([self.device], {}, options)
 
 
 def taints(api: FakeKube) -> list[Object]:
@@ -45,6 +48,19 @@ async def test_an_assignment_and_its_end_are_one_write_each() -> None:
             await eventually(lambda now=before: publisher.stats.writes > now)  # type: ignore[misc]
             assert publisher.stats.writes == before + 1
     assert taints(api) == [{"key": "example.com/unassigned", "effect": "NoSchedule"}]
+
+
+async def test_what_a_device_has_no_more_goes_from_its_slice() -> None:
+    """The server may add fields, so that one too many is not a difference by itself."""
+    api, assigned = FakeKube(), Assigned()
+    async with publishing(api, assigned) as publisher:
+        await publisher.published()
+        assigned.namespace = None
+        publisher.wake()
+        await eventually(lambda: taints(api) == [])
+        assigned.device = offer(STICK, serial=None)
+        publisher.wake()
+        await eventually(lambda: "serial" not in repr(api.all(RESOURCE_SLICE)))
 
 
 async def test_r52_a_server_that_drops_taints_is_not_written_to_again_and_again() -> None:
