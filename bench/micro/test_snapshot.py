@@ -13,7 +13,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from tests.fakes.sysfs import FakeDevice, SysTree
-from tests.fakes.uevents import device_event
+from tests.fakes.uevents import device_event, interface_event
 from usbdra.discovery.inventory import Inventory, scan
 
 
@@ -52,3 +52,23 @@ def test_one_event(benchmark: BenchmarkFixture, tmp_path: Path, devices: int) ->
         return len(inventory.snapshot.offers)
 
     assert benchmark(replug) == devices
+
+
+@pytest.mark.parametrize("events", [1, 12])
+def test_a_driver_that_lets_go(benchmark: BenchmarkFixture, tmp_path: Path, events: int) -> None:
+    """A bind to usbip-host sends a dozen events, in as many batches; they cost one look."""
+    benchmark.group = "events of one bind on a snapshot"
+    place = {"role": "yardstick"} if events == 1 else {"role": "ours", "goal": 1.3}
+    benchmark.extra_info.update(place)
+    stick = grow(tmp_path, 128)[64]
+    inventory = Inventory(tmp_path, node="a")
+    inventory.resync()
+    event = interface_event("unbind", stick)
+
+    def bind() -> int:
+        for _ in range(events):
+            inventory.note([event])
+        inventory.refresh()
+        return len(inventory.snapshot.offers)
+
+    assert benchmark(bind) == 128
