@@ -92,16 +92,15 @@ class Supervisor:
 
     async def run(self) -> None:
         """Follow events until cancelled; ends the restoring of all claims with itself."""
-        looking = asyncio.create_task(self._look_when_asked())
         try:
-            async with self._events.subscribe() as events:
+            async with asyncio.TaskGroup() as group, self._events.subscribe() as events:
+                group.create_task(self._look_when_asked())
                 self._look.set()
                 async for event in events:
                     if _concerns(event):
                         self._look.set()
-            await looking
         finally:
-            tasks = [looking, *(one.task for one in self._claims.values() if one.task)]
+            tasks = [one.task for one in self._claims.values() if one.task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -162,6 +161,9 @@ class Supervisor:
                         lost.pause = self._pauses.longest
                         return
                     log.warning("%s is not whole again: %s", ref, error)
+                    continue
+                except Exception:  # our own bug must not end the watch over a claim in use
+                    log.exception("%s is not whole again", ref)
                     continue
                 if record is not None and lost.again:
                     continue

@@ -7,11 +7,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+import pytest
+
 from tests.conftest import open_descriptors
 from tests.fakes.uevents import FakeUevents
 from usbdra.agent.supervisor import Pauses, Supervisor
 from usbdra.discovery.uevent import UeventHub
-from usbdra.errors import KernelUnsupported, PeerRefused, Unreachable, UsbdraError
+from usbdra.errors import KernelUnsupported, PeerRefused, Unreachable
 from usbdra.state.claims import ClaimRecord, ClaimRef, Phase
 from usbdra.types import ClaimUid, Endpoints, Uevent
 
@@ -25,13 +27,13 @@ FAST = Pauses(first=0.001, longest=0.004, jitter=0.0, stable=60.0)
 class Claims:
     """Losses and restoring of one claim. `answers` are what attempts come to, the last repeats."""
 
-    def __init__(self, *answers: ClaimRecord | UsbdraError | None) -> None:
+    def __init__(self, *answers: ClaimRecord | Exception | None) -> None:
         self.answers = list(answers or (WHOLE,))
         self.lacking: list[ClaimRef] = []
         self.attempts: list[float] = []
         self.looks = 0
         self.local = False
-        self.error: UsbdraError | None = None
+        self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
 
     def link_ended(self, link: Endpoints) -> ClaimRef | None:
@@ -52,7 +54,7 @@ class Claims:
         if self.gate is not None:
             await self.gate.wait()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, UsbdraError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -189,6 +191,30 @@ async def test_a_refusal_that_passes_is_waited_out() -> None:
         supervisor.link_ended(LINK)
         await until(lambda: supervisor.restoring == 0)
     assert len(claims.attempts) == 2
+
+
+async def test_what_nobody_expected_is_logged_and_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    claims = Claims(ZeroDivisionError("a bug"), WHOLE)
+    async with supervised(claims) as (supervisor, _):
+        supervisor.link_ended(LINK)
+        await until(lambda: supervisor.restoring == 0)
+    assert len(claims.attempts) == 2
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
+async def test_a_look_that_breaks_ends_the_supervisor_visibly() -> None:
+    claims = Claims()
+    source = FakeUevents()
+    hub = UeventHub(source)
+    hub.start()
+    claims.error = ZeroDivisionError("a bug")
+    one = Supervisor(claims, claims.restore, hub, random=lambda: 0.5)
+    with pytest.raises(ExceptionGroup) as caught:
+        await one.run()
+    assert caught.group_contains(ZeroDivisionError)
+    hub.close()
 
 
 async def test_a_claim_that_is_gone_is_given_up() -> None:
