@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+import pytest
+
 from tests.fakes.kube import FakeKube
 from usbdra.kube import errors
 from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
@@ -177,14 +179,27 @@ async def test_r53_a_restart_after_half_a_generation_ends_with_one() -> None:
         assert published(api) == {"usb-node-a-000": ["a", "b"], "usb-node-a-001": ["c", "d"]}
 
 
-async def test_r57_an_api_server_that_is_away_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ApiUnavailable("list", 0, "", "connection refused"),
+        errors.ApiUnavailable("list", 503, "ServiceUnavailable", "starting"),
+        errors.ApiForbidden("list", 403, "Forbidden", "RBAC is not there yet"),
+        errors.ApiNotFound("list", 404, "NotFound", "resource.k8s.io is not served yet"),
+    ],
+    ids=["refused", "503", "403", "404"],
+)
+async def test_r57_an_api_server_that_is_away_is_waited_for(error: errors.ApiError) -> None:
+    """And nothing that it said meanwhile is taken for its word on what it supports."""
     api, offers = FakeKube(), Offers("a")
-    api.fail(errors.ApiUnavailable("list", 503, "ServiceUnavailable", "starting"))
+    api.fail(error)
     async with publishing(api, offers) as publisher:
         await eventually(lambda: publisher.stats.errors >= 3)
         api.fail(None)
         await publisher.published()
         assert published(api) == {"usb-node-a-000": ["a"]}
+        assert publisher.stats.dropped == frozenset()
+        assert not offers.plain
 
 
 async def test_conflicts_are_retried_without_a_fast_loop() -> None:
