@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certificates from the cluster and the namespace fence, on real kubelets and links."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from cryptography import x509
+
+from tests.cluster import driver
+from tests.cluster.bed import ClusterBed
+from tests.cluster.claims import USB, VHCI, claim, consumer, parameters, serial, usb_claim
+from tests.cluster.gadgets import Gadgets
+from tests.cluster.space import Space
+from usbdra.pki import authority
+
+PKI = "/run/usbdra/pki/current"
+VALUES = {"agent.certificates.mode": "Cluster", "policies.enabled": "true"}
+
+
+@pytest.fixture(scope="module")
+def trusted(usb: ClusterBed) -> Iterator[ClusterBed]:
+    """The driver with the cluster's certificates, policies, and assignments that fence."""
+    with driver.configured(usb, VALUES):
+        usb.api.kubectl(
+            "-n", driver.NAMESPACE, "rollout", "status", "deployment/usbdra-controller",
+            "--timeout=180s", timeout=190,
+        )  # fmt: skip
+        yield usb
+    # What the chart's own values do not hold stays where it was applied.
+    kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings"
+    usb.api.kubectl("delete", kinds, "-l", "app.kubernetes.io/name=usbdra")
+
+
+def assign(bed: ClusterBed, device: str, namespace: str) -> None:
+    """As an administrator does; returns when the controller has seen to it."""
+    bed.api.kubectl(
+        "patch", "nusb", device, "--type=merge",
+        "-p", f'{{"spec": {{"assignedNamespace": "{namespace}"}}}}',
+    )  # fmt: skip
+    state = "True" if namespace else "False"
+    bed.api.kubectl("wait", "nusb", device, f"--for=condition=Assigned={state}", "--timeout=60s")
+
+
+def test_nodes_have_certificates_of_the_cluster_and_links_work(
+    trusted: ClusterBed, gadgets: Gadgets, space: Space
+) -> None:
+    stick = gadgets.plug("a", "TRUST001", size_mib=4)
+    stick.fill()
+    space.apply(
+        usb_claim("stick", serial("TRUST001"), childNodes=["block"], owner={"uid": 1000}),
+        consumer("reader", "stick", node="b"),
+    )
+    assert space.run("reader").spec.node_name == "b"
+    read = space.shell("reader", "sha256sum /dev/usbdra/usb/block0").split()[0]
+    assert read == stick.sha256()
+    for name in ("a", "b"):
+        machine = trusted.machine(name)
+        assert machine.sh(f"stat -Lc '%a %u' {PKI}/tls.key").split()[0] == "600"
+        cert = certificate(trusted, name)
+        uid = trusted.api.core.read_node(name).metadata.uid
+        assert cert.subject == authority.node_subject(name, uid)
+        assert cert.issuer.rfc4514_string().startswith("CN=usbdra CA of ")
+
+
+def test_a_running_link_does_not_notice_that_every_certificate_changes_twice(
+    trusted: ClusterBed, gadgets: Gadgets, space: Space
+) -> None:
+    stick = gadgets.plug("a", "TRUST004", size_mib=16)
+    stick.fill()
+    space.apply(
+        usb_claim("stick", serial("TRUST004"), childNodes=["block"], owner={"uid": 1000}),
+        consumer("reader", "stick", node="b"),
+    )
+    space.run("reader")
+    (port,) = trusted.machine("b").call("usb.used")
+    loop = "while :; do dd if=/dev/usbdra/usb/block0 bs=64k iflag=direct 2>/dev/null | sha256sum"
+    space.shell("reader", f"({loop} >> /tmp/sums; done) > /dev/null 2>&1 &")
+    for _ in range(2):
+        before = {name: certificate(trusted, name) for name in ("a", "b")}
+        trusted.api.kubectl("-n", driver.NAMESPACE, "delete", "secret", "usbdra-ca")
+        for name, old in before.items():
+            assert wait_changed(trusted, name, old).issuer != old.issuer
+    (again,) = trusted.machine("b").call("usb.used")
+    assert again == port, "the same link"
+    script = (
+        "n=$(wc -l < /tmp/sums); while [ $(wc -l < /tmp/sums) -lt $((n + 2)) ]; do sleep 1; done"
+    )
+    space.shell("reader", script)
+    sums = {line.split()[0] for line in space.shell("reader", "cat /tmp/sums").splitlines()}
+    assert sums == {stick.sha256()}
+
+
+def certificate(bed: ClusterBed, node: str) -> x509.Certificate:
+    """A node's certificate now."""
+    return x509.load_pem_x509_certificate(bed.machine(node).read(f"{PKI}/tls.crt"))
+
+
+def wait_changed(bed: ClusterBed, node: str, old: x509.Certificate) -> x509.Certificate:
+    """A node's certificate once it is another one; files tell nobody, so this looks."""
+    deadline = time.monotonic() + 90
+    while (new := certificate(bed, node)) == old:
+        assert time.monotonic() < deadline, f"node {node} keeps its certificate"
+        time.sleep(0.5)
+    return new
+
+
+def test_a_device_named_in_a_copied_config_is_refused_where_it_is(
+    trusted: ClusterBed, gadgets: Gadgets, space: Space
+) -> None:
+    """No taint stands before a port of the own node: the exporting node has the last word."""
+    gadgets.plug("a", "TRUST002")
+    device = str(gadgets.published("TRUST002")["device"])
+    owner = Space(space.api)
+    try:
+        assign(trusted, device, owner.name)
+        port = {"name": "usb", "exactly": {"deviceClassName": VHCI}}
+        target = {"name": device, "node": "a"}
+        space.apply(
+            claim("copied", [port], config=[parameters(["usb"], device=target)]),
+            consumer("thief", "copied", node="b"),
+        )
+        said = space.event("FailedPrepareDynamicResources", "thief", "another namespace")
+        assert owner.name not in said
+        assert trusted.machine("b").call("usb.used") == []
+        space.delete("pod", "thief")
+        owner.apply(
+            claim("own", [port], config=[parameters(["usb"], device=target)]),
+            consumer("holder", "own", node="b"),
+        )
+        owner.run("holder")
+    finally:
+        owner.remove()
+        assign(trusted, device, "")
+
+
+def test_a_device_of_another_namespace_is_not_allocated(
+    trusted: ClusterBed, gadgets: Gadgets, space: Space
+) -> None:
+    gadgets.plug("a", "TRUST003")
+    device = str(gadgets.published("TRUST003")["device"])
+    assign(trusted, device, "kube-system")
+    try:
+        space.apply(usb_claim("other", serial("TRUST003")), consumer("outsider", "other"))
+        assert "cannot allocate all claims" in space.pending("outsider")
+        assert USB in str(space.claim("other"))
+    finally:
+        assign(trusted, device, "")
