@@ -33,6 +33,7 @@ class Telling:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._missing: dict[ClaimUid, set[tuple[str, int]]] = {}
         self._unready: set[ClaimUid] = set()
+        self._since: dict[ClaimUid, dict[tuple[str, str, str | None], tuple[str, str]]] = {}
 
     def prepared(self, record: ClaimRecord) -> None:
         """The claim has all its devices, for the first time or again."""
@@ -51,14 +52,13 @@ class Telling:
     def not_ready(self, record: ClaimRecord, error: UsbdraError) -> None:
         """A claim that was never ready cannot be made so now; the kubelet tries again."""
         self._unready.add(record.ref.uid)
-        devices = status.not_ready(record, error, datetime.now(UTC))
-        self.start(self._reporter.prepared(record, devices))
+        self._report(record, status.not_ready(record, error, datetime.now(UTC)))
 
     def given_up(self, ref: ClaimRef) -> None:
         """Nobody wants the claim any more, of which nothing was ever ready."""
         if ref.uid in self._unready:
             self._unready.discard(ref.uid)
-            self.start(self._reporter.released(ref))
+            self._forget(ref)
 
     def released(self, record: ClaimRecord) -> None:
         """The claim has nothing any more."""
@@ -66,7 +66,7 @@ class Telling:
         self._unready.discard(record.ref.uid)
         for device in _single(record.devices):
             self._board.remove(device.pool, device.device)
-        self.start(self._reporter.released(record.ref))
+        self._forget(record.ref)
         names = ", ".join(d.name for d in record.devices if d.route is Route.VHCI)
         if names:
             self._event(record.ref, "Detached", f"{names} given back", warning=False)
@@ -129,8 +129,23 @@ class Telling:
 
     def _status(self, record: ClaimRecord) -> None:
         missing = self._missing.get(record.ref.uid, set())
-        devices = status.device_statuses(record, datetime.now(UTC), missing)
+        self._report(record, status.device_statuses(record, datetime.now(UTC), missing))
+
+    def _report(self, record: ClaimRecord, devices: list[dict[str, Any]]) -> None:
+        """A condition that stays as it was keeps the time since when it is so."""
+        since = self._since.setdefault(record.ref.uid, {})
+        for entry in devices:
+            key = (entry["pool"], entry["device"], entry.get("shareID"))
+            for condition in entry["conditions"]:
+                now = (condition["status"], condition["lastTransitionTime"])
+                then = since.get(key, now)
+                since[key] = then if then[0] == now[0] else now
+                condition["lastTransitionTime"] = since[key][1]
         self.start(self._reporter.prepared(record, devices))
+
+    def _forget(self, ref: ClaimRef) -> None:
+        self._since.pop(ref.uid, None)
+        self.start(self._reporter.released(ref))
 
     def _event(self, ref: ClaimRef, reason: str, text: str, *, warning: bool) -> None:
         self.start(self._reporter.event(ref, reason, text, warning))

@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from usbdra.errors import LinkError, NoFreePort, Unreachable
+from usbdra.plugin import telling
 from usbdra.plugin.acts import Step
 from usbdra.state.claims import ClaimRef, DeviceRecord
 from usbdra.types import ClaimUid
@@ -246,3 +248,30 @@ async def test_one_devices_failure_keeps_no_other_one_from_a_claim_in_use(world:
     assert agent.attacher.calls.count("attach second") == attaches
     await asyncio.sleep(0)
     assert {d["conditions"][0]["status"] for d in agent.reporter.statuses["uid-1"]} == {"True"}
+
+
+async def test_a_condition_keeps_its_time_until_it_changes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC) for second in range(9))
+
+    class Clock:
+        now = staticmethod(lambda zone: next(times))
+
+    monkeypatch.setattr(telling, "datetime", Clock)
+    body = claim(result("first", "usb-a", "stick"), result("second", "usb-a", "second"))
+    agent, [ref] = await prepared(world, body)
+
+    async def since() -> list[str]:
+        await asyncio.sleep(0)
+        devices = agent.reporter.statuses["uid-1"]
+        return [d["conditions"][0]["lastTransitionTime"][-3:-1] for d in devices]
+
+    assert await since() == ["00", "00"]
+    agent.preparer.losses.link_ended(world.kernel.cut(1))
+    assert await since() == ["00", "01"]
+    await agent.preparer.restore(ref)
+    assert await since() == ["00", "02"]
+    await agent.preparer.unprepare(ref)
+    await agent.preparer.prepare(ref)
+    assert await since() == ["03", "03"]
