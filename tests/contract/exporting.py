@@ -22,6 +22,9 @@ from usbdra.agent.export import Export
 from usbdra.agent.options import AgentOptions
 from usbdra.discovery.inventory import scan
 from usbdra.exporter.bind import Binder
+from usbdra.exporter.evidence import Addresses
+from usbdra.exporter.guard import OnRefused
+from usbdra.exporter.lease import Authorise
 from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.stubhost import BindLimits, StubHost
 from usbdra.importer.dial import Link, dial
@@ -70,12 +73,22 @@ def driver_of(device: FakeDevice) -> str | None:
 
 
 @asynccontextmanager
-async def running(root: Path) -> AsyncIterator[World]:
-    """A node as above, its exporter listening, until the end."""
+async def running(
+    root: Path,
+    *,
+    authorise: Authorise | None = None,
+    addresses: Addresses | None = None,
+    on_refused: OnRefused | None = None,
+) -> AsyncIterator[World]:
+    """A node as above, its exporter listening, until the end.
+
+    Who asks the API server gives `authorise` and `addresses`; else every claim is right, and a node
+    is where `World.nodes` says.
+    """
     exporter = ExporterProcess()
     nodes = {"node-b": {"127.0.0.1"}}
 
-    async def addresses(node: NodeName) -> set[str]:
+    async def known(node: NodeName) -> set[str]:
         return nodes.get(node, set())
 
     async with FakeKernel(root) as kernel:
@@ -83,7 +96,7 @@ async def running(root: Path) -> AsyncIterator[World]:
         limits = BindLimits(status=0.2, driver=0.1)
         host = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub, limits=limits)
         binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
-        broker = LocalBroker(binder, lambda: scan(kernel.root, node="a"))
+        broker = LocalBroker(binder, lambda: scan(kernel.root, node="a"), authorise=authorise)
         await broker.start()
         options = AgentOptions(
             node=NodeName("node-a"),
@@ -94,7 +107,13 @@ async def running(root: Path) -> AsyncIterator[World]:
             exporter_socket=exporter.socket,
             exporter_uid=UID,
         )
-        export = Export(options, broker, pki=lambda: certificates().a, addresses=addresses)
+        export = Export(
+            options,
+            broker,
+            pki=lambda: certificates().a,
+            addresses=addresses or known,
+            on_refused=on_refused,
+        )
         serving = asyncio.create_task(export.run())
         async with exporter:
             yield World(kernel, stick, exporter, nodes)
