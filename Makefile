@@ -89,7 +89,7 @@ bench-kernel: $(STAMP) ## attach and throughput on real kernels against the stoc
 bench-cluster: $(STAMP) ## long runs: plugs, idle, and Prepare on a cluster's nodes under QEMU (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py bench
-	@BENCH_PLUGS=200 BENCH_STARTS=10 BENCH_IDLE_SECONDS=60 BENCH_ROUNDS=50 \
+	@BENCH_PLUGS=200 BENCH_STARTS=10 BENCH_IDLE_SECONDS=60 BENCH_PAIRS=50 BENCH_ROUNDS=50 \
 	  $(PY) bench/run.py --output $(RESULTS)/bench-cluster.json bench/cluster bench/prepare
 
 .PHONY: package

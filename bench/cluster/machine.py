@@ -229,7 +229,8 @@ def resident_mib(pid: int) -> dict[str, float]:
     return {ours: round(int(found[name][1]) / 1024, 1) for ours, name in names.items()}
 
 
-def cpu_seconds(pid: int) -> float:
-    """What all threads of a process have used of a CPU so far, by the scheduler's own count."""
+def scheduled(pid: int) -> tuple[float, float]:
+    """Seconds that all threads of a process ran so far, and that they were ready and did not."""
     files = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
+    fields = [file.read_text().split() for file in files]
+    return sum(int(f[0]) for f in fields) / 1e9, sum(int(f[1]) for f in fields) / 1e9

@@ -6,7 +6,7 @@
 Each round plugs TOGETHER devices into the made-up machine at ROOT and sends their uevents; a
 sample is the seconds from the first event to the moment a watch of the API server shows the last
 of them in a ResourceSlice. After a round nothing happens for PAUSE seconds. Prints JSON: `seconds`,
-and `writes`, how many changes of slices the watch showed in all. It is a process of its own so
+and `writes`, how many changes of slices the watch showed meanwhile. It is a process of its own so
 that nothing but the agent's own work, and the API server's, is in the times.
 """
 
@@ -44,7 +44,6 @@ class Api:
         listed = await self._client.list(RESOURCE_SLICE)
         for item in listed["items"]:
             self._take("ADDED", item)
-        self.writes = 0
         version = listed["metadata"]["resourceVersion"]
         watch: AsyncIterator[tuple[str, Object]] = self._client.watch(
             RESOURCE_SLICE, version, seconds=3600
@@ -85,7 +84,7 @@ async def plug(root: Path, client: KubeClient, rounds: int, together: int, pause
     events.device("add", hub)
     inside: list[FakeDevice] = []
     serials: list[str] = []
-    seconds = []
+    seconds, writes = [], 0
     try:
         for number in range(rounds):
             await asyncio.sleep(pause)
@@ -94,13 +93,14 @@ async def plug(root: Path, client: KubeClient, rounds: int, together: int, pause
                 await asyncio.sleep(pause)
             new = [f"PLUG{number:04d}X{index}" for index in range(together)]
             devices = [hub.plug(len(inside) + i + 1, serial=s.encode()) for i, s in enumerate(new)]
-            started = time.perf_counter()
+            before, started = api.writes, time.perf_counter()
             for device in devices:
                 events.device("add", device)
             seconds.append(await api.shows(set(new), there=True) - started)
+            writes += api.writes - before
             inside += devices
             serials += new
-        return {"seconds": seconds, "writes": api.writes}
+        return {"seconds": seconds, "writes": writes}
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bench.cluster.conftest import Plane
-from bench.cluster.machine import LIMIT_SECONDS, Machine, cpu_seconds, resident_mib
+from bench.cluster.machine import LIMIT_SECONDS, Machine, resident_mib, scheduled
 from bench.cluster.syscalls import trace
 from bench.conftest import Replay, spread
 from tests.fakes.kubelet import FakeKubelet
@@ -77,9 +77,9 @@ def test_idle(replay: Replay, full: Machine, tmp_path: Path) -> None:
         async with registered(full):
             await asyncio.to_thread(full.wait_published)
             await asyncio.sleep(SETTLE_SECONDS)
-            used = cpu_seconds(full.pid)
+            used, _ = scheduled(full.pid)
             await asyncio.sleep(IDLE_SECONDS)
-            used = cpu_seconds(full.pid) - used
+            used = scheduled(full.pid)[0] - used
             calls = await asyncio.to_thread(trace, full.pid, IDLE_SECONDS, tmp_path / "strace")
             found = resident_mib(full.pid)
         rate = 60 / IDLE_SECONDS

@@ -22,7 +22,7 @@ from bench.conftest import Replay, our_part, spread
 from bench.prepare.claims import Allocated
 from tests.cluster.alone import add_node
 
-ROUNDS = int(os.environ.get("BENCH_PAIRS", "30"))
+ROUNDS = int(os.environ.get("BENCH_PAIRS", "10"))
 GROUP = "our part of Prepare, native"
 PHASES = ("connect", "clear", "authorise", "exporter.authorise", "exporter.hand_over", "attach")
 STEPS = ("recorded", "held", "files-written", "prepared")
