@@ -48,7 +48,7 @@ class DeskLimits:
     """What an exporter gone mad may cost the agent.
 
     `connections` at once, `requests` on each, `idle` seconds for each message, `serve` seconds
-    for the work behind one, `per_second` requests in the long run after a `burst`.
+    for the work behind one, `per_second` requests of a kind in the long run after a `burst`.
     """
 
     connections: int = 160
@@ -88,7 +88,12 @@ class Desk:
         self._pems = pems
         self._limits = limits or DeskLimits()
         self._timeouts = timeouts or LinkTimeouts()
-        self._bucket = Bucket(self._limits.per_second, self._limits.burst)
+        # What ends a grant is as rare as what made it. One of each: who lists all day takes nothing
+        # from who wants a device.
+        self._buckets = {
+            kind: Bucket(self._limits.per_second, self._limits.burst)
+            for kind in (Kind.INVENTORY, Kind.ACQUIRE, Kind.IDENTITY)
+        }
         self._sessions: OrderedDict[str, Granted] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._endings: set[asyncio.Task[None]] = set()
@@ -179,9 +184,8 @@ class Desk:
 
     async def _try(self, kind: Kind, packet: Packet, visit: _Visit) -> bytes:
         """The body of the reply. Raises UsbdraError, whatever else went wrong on the way."""
-        # What ends a grant is as rare as what made it.
-        ending = kind in (Kind.HAND_OVER, Kind.ABANDON)
-        if not ending and not self._bucket.take(asyncio.get_running_loop().time()):
+        bucket = self._buckets.get(kind)
+        if bucket is not None and not bucket.take(asyncio.get_running_loop().time()):
             raise _TooMany("this node is asked too often; try again")
         try:
             async with asyncio.timeout(self._limits.serve):
