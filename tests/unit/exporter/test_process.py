@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,14 @@ async def test_without_kernel_tls_it_listens_only_where_that_is_allowed(
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running
+
+
+def test_it_loads_nothing_that_touches_devices_or_the_api() -> None:
+    code = "import sys, usbdra.cli.commands.exporter, usbdra.exporter.process; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "usbdra.exporter.server" in loaded
+    heavy = {"kubernetes", "grpc", "pyroute2", "cryptography"}
+    ours = {f"usbdra.{name}" for name in ("agent", "kube", "discovery", "vhci", "state")}
+    acting = {"usbdra.exporter.bind", "usbdra.exporter.stubhost", "usbdra._native.stub"}
+    assert loaded & (heavy | ours | acting) == set()
