@@ -25,10 +25,11 @@ LIMIT_S = 60.0
 
 def method(channel, name):
     """One method of the service, ready to be called."""
-    found = dra_v1_pb2.DESCRIPTOR.services_by_name["DRAPlugin"].methods_by_name[name]
+    service = dra_v1_pb2.DESCRIPTOR.services_by_name["DRAPlugin"]
+    found = service.methods_by_name[name]
     request, answer = GetMessageClass(found.input_type), GetMessageClass(found.output_type)
     call = channel.unary_unary(
-        f"/v1.DRAPlugin/{name}",
+        f"/{service.full_name}/{name}",
         request_serializer=request.SerializeToString,
         response_deserializer=answer.FromString,
     )
