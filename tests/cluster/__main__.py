@@ -54,8 +54,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("status", help="list running clusters")
     commands.add_parser("install", help="install the driver on the running cluster")
     commands.add_parser("refresh", help="this checkout's code and chart into the running agents")
-    kubectl = commands.add_parser("kubectl", help="kubectl on the running cluster")
-    kubectl.add_argument("words", nargs=argparse.REMAINDER)
+    commands.add_parser("kubectl", help="kubectl on the running cluster")
     run = commands.add_parser("run", help="run a shell command on a node; its status is ours")
     run.add_argument("node")
     run.add_argument("words", nargs=argparse.REMAINDER)
@@ -104,7 +103,9 @@ def main(argv: list[str]) -> int:
     """Run one command; returns the exit status."""
     if not argv or argv[0] in ("--driver", "--gate"):
         argv = ["here", *argv]
-    options = parser().parse_args(argv)
+    # kubectl's own options are not for us, in whichever place they are
+    words = argv[1:] if argv[0] == "kubectl" else []
+    options = parser().parse_args(argv[:1] if words else argv)
     try:
         match options.command:
             case "here":
@@ -126,7 +127,7 @@ def main(argv: list[str]) -> int:
                     refresh(bed)
             case "kubectl":
                 with adopted() as bed:
-                    return _kubectl(bed, options.words)
+                    return _kubectl(bed, words)
             case "run":
                 with adopted() as bed:
                     return _run(bed, options.node, " ".join(options.words))
