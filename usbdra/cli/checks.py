@@ -221,10 +221,14 @@ def certificates(settings: Settings, now: float | None = None) -> Iterator[Findi
     """This node's certificate: there, valid now, and for how long."""
     from datetime import UTC, datetime
 
-    from usbdra.pki import commands
+    from usbdra.pki import commands, sets
     from usbdra.transport.tls import TlsFiles
 
     files = TlsFiles.in_directory(settings.pki_dir)
+    of_cluster = TlsFiles.in_directory(settings.run_dir / "pki" / sets.CURRENT)
+    if not files.cert.exists() and of_cluster.cert.exists():
+        yield _of_cluster(of_cluster.cert, now)
+        return
     if not files.cert.exists():
         yield Finding(
             "certificate",
@@ -246,3 +250,21 @@ def certificates(settings: Settings, now: float | None = None) -> Iterator[Findi
     else:
         level = Level.OK if days >= _EXPIRY_WARNING_DAYS else Level.WARN
         yield Finding("certificate", level, text, "" if level is Level.OK else "issue a new one")
+
+
+def _of_cluster(cert: Path, now: float | None) -> Finding:
+    """The certificate that the agent has from the cluster, and renews long before its end."""
+    from datetime import UTC, datetime
+
+    from usbdra.pki import commands
+
+    moment = datetime.now(UTC) if now is None else datetime.fromtimestamp(now, UTC)
+    (found,) = commands.show(cert)
+    hours = (found.not_after - moment).total_seconds() / 3600
+    if hours > 0:
+        text = f"of the cluster, for node {found.node}, {hours:.0f} hours left"
+        return Finding("certificate", Level.OK, text, "")
+    remedy = "see the agent's log, and whether usbdra controller runs (kubectl get csr)"
+    return Finding(
+        "certificate", Level.FAIL, f"of the cluster, expired {-hours:.0f} hours ago", remedy
+    )

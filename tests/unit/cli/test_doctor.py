@@ -16,6 +16,7 @@ from usbdra._native import ktls
 from usbdra.cli import checks
 from usbdra.cli.checks import Level
 from usbdra.config import Settings
+from usbdra.pki import authority, sets
 
 MODULES = ("usbip_core", "usbip_host", "vhci_hcd", "tls", "inet_diag", "tcp_diag")
 
@@ -212,6 +213,20 @@ def test_certificates(cli: Cli, tmp_path: Path) -> None:
     ]:
         (found,) = checks.certificates(settings, (today + timedelta(days=days)).timestamp())
         assert (found.level, words in found.seen) == (level, True), found
+
+
+def test_a_certificate_of_the_cluster_is_found_where_the_agent_keeps_it(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    ca = authority.make_authority("CA", now)
+    pair = authority.issue_node(ca, "a", [], now, timedelta(hours=24))
+    sets.publish(tmp_path / "pki", {"tls.crt": pair.cert_pem(), "tls.key": pair.key_pem()})
+    settings = Settings(pki_dir=tmp_path / "none", run_dir=tmp_path)
+    for hours, level, words in [
+        (1, Level.OK, "of the cluster, for node a, 23 hours left"),
+        (30, Level.FAIL, "of the cluster, expired 6 hours ago"),
+    ]:
+        (found,) = checks.certificates(settings, (now + timedelta(hours=hours)).timestamp())
+        assert (found.level, found.seen) == (level, words)
 
 
 def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch, tree: SysTree) -> None:
