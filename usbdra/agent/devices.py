@@ -116,6 +116,7 @@ class NodeDevices:
             raise
 
         async def before(port: PortId) -> None:
+            self._before_attach(order)  # again: another claim may have come first to this lock
             await intent(Intent(port, connection.device.devid))
 
         attachment = await self._attacher.attach(

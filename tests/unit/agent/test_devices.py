@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ class Node:
         self.kernel, self.root = kernel, root
         self.abroad: str | None = None
         self.assigned = ""
+        self.room: Iterator[bool] = repeat(True)
         self.exporter = remote()
         self.link: Endpoints | None = None
         self.pairs: list[TcpPair] = []
@@ -61,7 +63,12 @@ class Node:
             root=self.root,
             detach_timeout=1.0,
             host_drivers=HostDrivers(self.root),
+            before_attach=self.check_room,
         )
+
+    def check_room(self, order: Order) -> None:
+        if not next(self.room):
+            raise NoFreePort("high", 1, 1, "b")
 
     def allow(self, device: DeviceName, namespace: str) -> None:
         fence.require(device, namespace, self.assigned, required=False)
@@ -151,6 +158,17 @@ async def test_another_device_than_was_allocated_is_refused_before_the_attach(no
         await node.devices.attach_remote(order(), node.intent)
     assert node.intents == []
     assert node.pairs[0].peer_sees_end()
+
+
+@pytest.mark.parametrize("answers", [[False], [True, False]], ids=["before", "at the lock"])
+async def test_no_port_is_taken_that_is_not_to_be_had(node: Node, answers: list[bool]) -> None:
+    node.room = iter(answers)
+    with pytest.raises(NoFreePort, match="1 of 1 in use"):
+        await node.devices.attach_remote(order(), node.intent)
+    assert node.intents == []
+    assert node.kernel.sockets == 0
+    assert all(pair.peer_sees_end() for pair in node.pairs)
+    assert len(node.pairs) == len(answers) - 1
 
 
 async def test_r03_no_free_port_is_an_error_that_passes(node: Node) -> None:
