@@ -56,7 +56,7 @@ class ExporterProcess:
         await self._reap()
         with self._log.open("wb") as log:
             self.process = await asyncio.to_thread(_start, command, stdout=log, stderr=log)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(45):
             while '"exporter listens"' not in self.log:
                 assert self.process.poll() is None, self.log
                 await asyncio.sleep(0.02)
@@ -101,7 +101,7 @@ def interpreter() -> str:
     for path in (sys.executable, same):
         try:
             with _start([path, "-c", "import click, usbdra._native.sockfd"]) as process:
-                if process.wait(20) == 0:
+                if process.wait(45) == 0:
                     return path
         except OSError:
             continue
