@@ -23,7 +23,11 @@ from usbdra.slices.withdraw import Installation, withdraw
 AGENTS = "app.kubernetes.io/name=usbdra,app.kubernetes.io/component=agent"
 WHAT = Installation(driver=DRIVER, namespace=NAMESPACE, daemon_set="usbdra-agent", agents=AGENTS)
 OTHER = "gpu.example.com"
-NEEDED = {"Namespace", "DaemonSet", "ServiceAccount"}
+NEEDED = {
+    ("Namespace", NAMESPACE),
+    ("DaemonSet", "usbdra-agent"),
+    ("ServiceAccount", "usbdra-agent"),
+}
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -35,8 +39,8 @@ def installed(api: ClusterApi, make_node: MakeNode) -> Iterator[str]:
     """The agents' DaemonSet, one node for it, the Job's account; the node's name."""
     node = make_node(labels={f"{GROUP}/usbip": "true"})
     rights = [item for item in documents("uninstall.yaml") if item["kind"] != "Job"]
-    parts = [item for item in documents("install.yaml") if item["kind"] in NEEDED]
-    parts = [item for item in parts if item["metadata"]["name"] != "usbdra-controller"]
+    chart = documents("install.yaml")
+    parts = [item for item in chart if (item["kind"], item["metadata"]["name"]) in NEEDED]
     api.apply(parts + rights, namespace=NAMESPACE)
     api.wait(
         api.core.list_namespaced_pod,
