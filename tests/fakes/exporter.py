@@ -72,7 +72,11 @@ class ExporterProcess:
             await asyncio.to_thread(self.process.wait)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self._end()
+            raise
         return self
 
     async def __aexit__(
@@ -81,6 +85,9 @@ class ExporterProcess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
         await self._reap()
         shutil.rmtree(self.directory)
 
