@@ -34,7 +34,7 @@ CONTRACT = Contract(GROUP)
 NUSB, USB = CONTRACT.node_device, CONTRACT.device
 STICK = "usb-0951-1666-60a44c413fae"
 LEASE_NAME = "usbdra-controller"
-QUICK = Times(duration=4.0, deadline=3.0, every=0.5)
+QUICK = Times(duration=15.0, deadline=10.0, every=0.5)
 
 
 def ours(item: dict[str, Any]) -> bool:
@@ -71,7 +71,11 @@ async def controller(accounts: Accounts, identity: str = "one") -> AsyncIterator
     async def work() -> None:
         await run_parts(office, factories(options))
 
-    task = asyncio.create_task(leader.lead(work))
+    async def stand() -> None:
+        while True:  # as daemon.py does: a busy machine may cost the lead
+            await leader.lead(work)
+
+    task = asyncio.create_task(stand())
     try:
         yield leader
     finally:
