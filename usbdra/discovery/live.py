@@ -203,7 +203,9 @@ class _Notifier:
         self._timer = None
         self._inventory.refresh()  # a new device's interfaces follow it at once: tell both together
         new = self._inventory.snapshot
-        if new == self.told:  # came and went between two notices
+        # Equal to what was told is news, too: a device that came and went meanwhile may have been
+        # seen by who looked at `snapshot` for another reason.
+        if new is self.told:
             return
         loop = asyncio.get_running_loop()
         if loop.time() - self._told_at <= self._timing.longest_pause:

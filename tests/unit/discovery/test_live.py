@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.fakes.sysfs import FakeDevice, Interface, SysTree
-from tests.fakes.uevents import FakeUevents
+from tests.fakes.uevents import FakeUevents, device_event
 from usbdra.discovery import live
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import Change, LiveInventory, Timing
@@ -188,6 +188,24 @@ async def test_self_test_without_the_right_to_write(tree: SysTree, hs: FakeDevic
     async with following(tree, poke=poke) as node:
         await asyncio.sleep(0.03)
         assert not node.live.events_missing
+
+
+async def test_what_came_and_went_between_two_notices_is_told(
+    tree: SysTree, hs: FakeDevice
+) -> None:
+    """Who published the snapshot meanwhile would offer a device that is gone, for good."""
+    async with following(tree) as node:
+        changes = node.live.watch()
+        first = await soon(anext(changes))
+        stick = hs.plug(1, serial=b"A1")
+        node.inventory.apply([device_event("add", stick)])
+        node.live.changed()
+        assert len(node.live.snapshot.offers) == 1
+        stick.unplug()
+        node.inventory.apply([device_event("remove", stick)])
+        node.live.changed()
+        again = await soon(anext(changes))
+        assert (again.old, again.new.offers) == (first.new, ())
 
 
 async def test_a_new_device_is_told_together_with_what_follows_it_at_once(
