@@ -1,5 +1,6 @@
 {{- define "usbdra.driver" -}}usb.{{ .Values.group }}{{- end }}
 {{- define "usbdra.signer" -}}
+{{- if not .Values.controller.enabled }}{{ fail "agent.certificates.mode: without the controller (controller.enabled) only Files works" }}{{ end -}}
 {{- if eq .Values.agent.certificates.mode "Cluster" }}{{ .Values.group }}/usbdra-node{{ else }}{{ .Values.agent.certificates.signerName }}{{ end }}
 {{- end }}
 {{- define "usbdra.assignment" -}}
