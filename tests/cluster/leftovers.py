@@ -7,12 +7,13 @@ Owns the reading and the wait for a node to be clean; when to look is the fixtur
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.bed.node import Node
+from tests.cluster.controlplane import API_PORT
 
 AGENT = "usbdra agent --group"
 _LOOK_SECONDS = 0.3
@@ -33,6 +34,7 @@ for pid in $(pgrep -f '[u]{AGENT[1:]}'); do
   echo "agent $pid"
   ls -l /proc/$pid/fd | sed -n 's/.* -> /fd /p'
 done
+sed 's/^ */tcp /' /proc/net/tcp /proc/net/tcp6
 true
 """
 
@@ -55,12 +57,25 @@ def look_at(nodes: Mapping[str, Node]) -> dict[str, State]:
 def look(node: Node) -> State:
     """Read a node's state in one call."""
     lines = [line.partition(" ") for line in node.sh(_SCRIPT).splitlines()]
+    told: dict[str, list[str]] = defaultdict(list)
+    for kind, _, value in lines:
+        told[kind].append(value)
+    agents, descriptors, tcp = told.pop("agent", []), told.pop("fd", []), told.pop("tcp", [])
+    pooled = {f"socket:[{inode}]" for inode in _to_api_server(tcp)}
     return State(
-        held=frozenset(f"{k} {v}" for k, _, v in lines if k not in ("agent", "fd")),
-        agents=frozenset(v for k, _, v in lines if k == "agent"),
+        held=frozenset(f"{kind} {value}" for kind, values in told.items() for value in values),
+        agents=frozenset(agents),
         # sockets and pipes have numbers of their own: how many there are is what matters
-        descriptors=Counter(v.partition("[")[0] for k, _, v in lines if k == "fd"),
+        descriptors=Counter(fd.partition("[")[0] for fd in descriptors if fd not in pooled),
     )
+
+
+def _to_api_server(rows: Iterable[str]) -> Iterator[str]:
+    """Inodes of connections that clients of the API keep for their next request (proc(5))."""
+    for row in rows:
+        fields = row.split()
+        if fields[2].endswith(f":{API_PORT:04X}"):
+            yield fields[9]
 
 
 def remains(before: State, now: State) -> list[str]:
