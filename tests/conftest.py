@@ -10,6 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
+# A process that has used gRPC makes its wake-up descriptors anew, under other numbers, at each
+# fork: that would look like a leak of every later test that starts a program.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
 
 def open_descriptors() -> dict[int, str]:
     """Every open descriptor of this process and what it points to."""
