@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # variant.sh MODE JUNIT: builds the extension in MODE (debug, asan) outside the tree and runs the
-# unit tests on it, all but those of the benchmarks' reports. The whole package is copied, so the release build in the tree is not touched.
+# unit tests on it, all but those of the benchmarks' reports. The whole package is copied, so the
+# release build in the tree is not touched.
 set -euo pipefail
 mode=$1 junit=$2
 python=$PWD/.venv/bin/python
