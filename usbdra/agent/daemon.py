@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -61,6 +60,7 @@ from usbdra.slices.publish import Owner, SlicePublisher
 from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema
 from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
+from usbdra.stopping import until_told
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
 from usbdra.types import ClaimUid, DeviceName, NodeName, Port
@@ -74,10 +74,10 @@ FALLBACK_FIELDS = frozenset({"allowMultipleAllocations", "capacity.requestPolicy
 
 async def run(options: AgentOptions) -> None:
     """Be the node's agent until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    await until_told(_serve(options), "agent")
+
+
+async def _serve(options: AgentOptions) -> None:
     async with AsyncExitStack() as stack:
         probes = Probes(socket_path(options.run_dir, options.pod_uid))
         await probes.start()
@@ -87,16 +87,7 @@ async def run(options: AgentOptions) -> None:
         hub = UeventHub(NetlinkSource())
         hub.start()
         stack.callback(hub.close)
-        agent = Agent(options, api, hub, probes)
-        tasks = asyncio.create_task(agent.run())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((tasks, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        tasks.cancel()
-        try:
-            await tasks
-        except asyncio.CancelledError:
-            log.info("agent stopped")
+        await Agent(options, api, hub, probes).run()
 
 
 class Agent:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from contextlib import AsyncExitStack
 
 from usbdra.controller.health import HealthServer
@@ -16,25 +15,14 @@ from usbdra.controller.leader import Leader
 from usbdra.controller.options import ControllerOptions
 from usbdra.controller.parts import Office, factories, run_parts
 from usbdra.kube.client import KubeClient
+from usbdra.stopping import until_told
 
 log = logging.getLogger(__name__)
 
 
 async def run(options: ControllerOptions) -> None:
     """Be a controller until SIGTERM or SIGINT."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    serving = asyncio.create_task(serve(options))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    serving.cancel()
-    try:
-        await serving
-    except asyncio.CancelledError:
-        log.info("controller stopped")
+    await until_told(serve(options), "controller")
 
 
 async def serve(options: ControllerOptions) -> None:

@@ -6,9 +6,6 @@ Owns composition. Stopping leaves modules and label as they are: agents depend o
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +15,7 @@ from usbdra.discovery.uevent import NetlinkSource, UeventHub
 from usbdra.kube.client import KubeClient
 from usbdra.nodesetup.libkmod import Libkmod
 from usbdra.nodesetup.setup import NodeSetup
-
-log = logging.getLogger(__name__)
+from usbdra.stopping import until_told
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,35 +32,26 @@ class SetupOptions:
 
 async def run(options: SetupOptions) -> None:
     """Keep the node prepared until SIGTERM or SIGINT."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    await until_told(_serve(options), "node-setup")
+
+
+async def _serve(options: SetupOptions) -> None:
     async with AsyncExitStack() as stack:
         api = await KubeClient.connect(options.kubeconfig)
         stack.push_async_callback(api.aclose)
         events = UeventHub(NetlinkSource())
         stack.callback(events.close)
         events.start()
-        loader = Libkmod(options.root, kmod.kernel_release(options.root))
         setup = NodeSetup(
             api,
-            loader,
+            Libkmod(options.root, kmod.kernel_release(options.root)),
             events,
             node=options.node,
             group=options.group,
             root=options.root,
             on_ready=_Marker(options.ready_file),
         )
-        running = asyncio.create_task(setup.run())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        running.cancel()
-        try:
-            await running
-        except asyncio.CancelledError:
-            log.info("node-setup stopped; modules and label stay")
+        await setup.run()
 
 
 class _Marker:

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
-from collections.abc import Coroutine
 from pathlib import Path
 
 import click
@@ -58,6 +55,7 @@ def exporter_command(
     from usbdra.exporter import process
     from usbdra.exporter.policy import AccessPolicy, parse_networks
     from usbdra.exporter.server import Listen
+    from usbdra.stopping import until_told
     from usbdra.transport.ktls import Encryption
 
     settings = invocation.live_settings(
@@ -77,14 +75,4 @@ def exporter_command(
         policy=AccessPolicy(networks=parse_networks(settings.allowed_cidrs)),
         encryption=Encryption(settings.encryption),
     )
-    asyncio.run(_until_told(process.run(options)))
-
-
-async def _until_told(serving: Coroutine[None, None, None]) -> None:
-    """Run until SIGTERM or SIGINT, or until it fails."""
-    task = asyncio.create_task(serving)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    asyncio.run(until_told(process.run(options), "exporter"))

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from typing import TYPE_CHECKING
 
 import click
@@ -25,9 +23,10 @@ if TYPE_CHECKING:
 @pass_invocation
 def watch_command(invocation: Invocation) -> None:
     """Print every change of the node's devices as it happens, the present ones first."""
+    from usbdra.stopping import until_told
+
     settings = invocation.live_settings()
-    with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_watch(invocation, settings))
+    asyncio.run(until_told(_watch(invocation, settings), "watch"))
 
 
 async def _watch(invocation: Invocation, settings: Settings) -> None:
@@ -35,11 +34,6 @@ async def _watch(invocation: Invocation, settings: Settings) -> None:
     from usbdra.discovery.inventory import Inventory
     from usbdra.discovery.live import LiveInventory
 
-    task = asyncio.current_task()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if task is not None:
-            loop.add_signal_handler(number, task.cancel)
     with parts.uevents() as events:
         inventory = Inventory(
             settings.root, node=parts.node_name(settings), policy=parts.policy(settings)
