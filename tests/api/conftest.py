@@ -7,6 +7,7 @@ of the cluster's scope outlive a test unless it removes them: give them names of
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -60,6 +61,10 @@ def namespace(api: ClusterApi) -> Iterator[str]:
     )
     yield name
     api.core.delete_namespace(name)
+    # No kubelet ends these pods, and while they are there their claims are in use.
+    for pod in api.core.list_namespaced_pod(name).items:
+        with contextlib.suppress(client.ApiException):  # gone meanwhile
+            api.core.delete_namespaced_pod(pod.metadata.name, name, grace_period_seconds=0)
 
 
 @pytest.fixture

@@ -37,6 +37,11 @@ def documents(name: str) -> list[dict[str, Any]]:
 @pytest.fixture
 def installed(api: ClusterApi, make_node: MakeNode) -> Iterator[str]:
     """The agents' DaemonSet, one node for it, the Job's account; the node's name."""
+    api.wait(
+        api.resource.list_resource_claim_for_all_namespaces,
+        lambda claims: True if not any(in_use(each) for each in claims) else None,
+        "claims of other tests are free",
+    )
     node = make_node(labels={f"{GROUP}/usbip": "true"})
     rights = [item for item in documents("uninstall.yaml") if item["kind"] != "Job"]
     chart = documents("install.yaml")
@@ -56,6 +61,11 @@ def installed(api: ClusterApi, make_node: MakeNode) -> Iterator[str]:
     api.delete(made, namespace=NAMESPACE)
     end_pods_once_told(api)
     api.delete([links_slice(f"{node}-{driver}", node, driver) for driver in (DRIVER, OTHER)])
+
+
+def in_use(claim: Any) -> bool:
+    """Whether a pod holds the claim."""
+    return bool(claim.status and claim.status.reserved_for)
 
 
 def end_pods_once_told(api: ClusterApi) -> None:
