@@ -107,6 +107,11 @@ kernel: $(STAMP) ## two machines under QEMU with stock kernels 6.1 and 6.12 (roo
 install-yaml: $(STAMP) ## render deploy/install.yaml and uninstall.yaml from the chart
 	@$(PY) -m tests.cluster.flat
 
+.PHONY: parts
+parts: $(STAMP) ## build what beds are made of: Kubernetes, containerd, the image (kept outside the checkout)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m tests.cluster build
+
 .PHONY: api
 api: $(STAMP) ## chart, objects and rights against a control plane alone, no QEMU (root)
 	@mkdir -p $(RESULTS)
@@ -133,7 +138,7 @@ demo-cluster: $(STAMP) ## a Kubernetes cluster of two nodes: a pod on b uses the
 .PHONY: test
 test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, control plane, kernel bed
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory lint unit debug asan fuzz package bench api kernel
+	@$(MAKE) --no-print-directory lint unit debug asan fuzz package parts bench api kernel
 	@$(PY) tests/summary.py $(RESULTS)
 
 .PHONY: clean

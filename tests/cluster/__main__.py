@@ -8,6 +8,7 @@
     python -m tests.cluster kubectl WORDS...
     python -m tests.cluster run NODE COMMAND... a shell command on a node
     python -m tests.cluster status | down
+    python -m tests.cluster build               what beds are made of, into the cache
 
 Owns the command line of the bed, nothing of the bed itself.
 """
@@ -20,12 +21,13 @@ import signal
 import subprocess
 import sys
 
-from tests.bed.clusterbin import cluster_binary
+from tests.bed.clusterbin import cluster_binary, helm_binary
 from tests.bed.errors import BedError
 from tests.bed.instance import remove
 from tests.bed.progress import say, step
 from tests.cluster import driver
 from tests.cluster.bed import ClusterBed, ClusterSpec, adopted, left_running
+from tests.cluster.payload import payload_image
 from tests.cluster.refresh import refresh
 
 
@@ -54,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("status", help="list running clusters")
     commands.add_parser("install", help="install the driver on the running cluster")
     commands.add_parser("refresh", help="this checkout's code and chart into the running agents")
+    commands.add_parser("build", help="build what beds are made of, and keep it")
     commands.add_parser("kubectl", help="kubectl on the running cluster")
     run = commands.add_parser("run", help="run a shell command on a node; its status is ours")
     run.add_argument("node")
@@ -83,6 +86,15 @@ def _up(options: argparse.Namespace) -> None:
             driver.install(bed)
     say(f"up; files in {bed.bed.folder}")
     say("try: python -m tests.cluster kubectl get pods -A")
+
+
+def _build() -> None:
+    """Each says what it does; what the cache has is not made again."""
+    cluster_binary()
+    helm_binary()
+    payload_image()
+    driver.spec()
+    say("what beds are made of is there")
 
 
 def _kubectl(bed: ClusterBed, words: list[str]) -> int:
@@ -119,6 +131,8 @@ def main(argv: list[str]) -> int:
                 for folder in left_running():
                     remove(folder)
                     say(f"{folder.name} is gone")
+            case "build":
+                _build()
             case "install":
                 with adopted() as bed:
                     driver.install(bed)
