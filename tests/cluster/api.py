@@ -126,7 +126,8 @@ class ClusterApi:
             result = done(list(objects.values()))
             if result is None:
                 version = listed.metadata.resource_version
-                result = _follow(lister, done, objects, version, deadline, selection)
+                kind = _item_type(listed)
+                result = _follow(lister, kind, done, objects, version, deadline, selection)
             if result is not None:
                 return result
             if time.monotonic() >= deadline:
@@ -198,8 +199,16 @@ def manifest_text(manifest: str | Mapping[str, Any] | Sequence[Mapping[str, Any]
     return yaml.safe_dump_all([dict(document) for document in documents], sort_keys=False)
 
 
+def _item_type(listed: Any) -> Any:
+    """The model of a list's items. Its name is not always the list's: V1ResourceClaimList has
+    items of the type ResourceV1ResourceClaim, which `watch` would not guess."""
+    declared = listed.openapi_types["items"]
+    return getattr(client.models, declared.removeprefix("List[").removesuffix("]"))
+
+
 def _follow(
     lister: Callable[..., Any],
+    kind: Any,
     done: Callable[[list[Any]], Result | None],
     objects: dict[str, Any],
     version: str,
@@ -208,7 +217,7 @@ def _follow(
 ) -> Result | None:
     """Follow one watch from `version`; None when it ended before `done` was content."""
     seconds = min(_WATCH_SECONDS, max(1, round(deadline - time.monotonic())))
-    stream = watch.Watch()
+    stream = watch.Watch(return_type=kind)
     try:
         for event in stream.stream(
             lister, resource_version=version, timeout_seconds=seconds, **selection
