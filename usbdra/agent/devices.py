@@ -20,7 +20,7 @@ from usbdra.errors import DeviceBusy, HostInUse, IdentityChanged, NotFound, Refu
 from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer import drivers
 from usbdra.importer.attach import Attacher as PortAttacher
-from usbdra.importer.children import nodes_of
+from usbdra.importer.children import nodes_of, settle
 from usbdra.plugin.contracts import DriversHook, IntentHook, Order
 from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import (
@@ -65,7 +65,7 @@ Connect = Callable[[Order], Awaitable[Connection]]
 class Leases(Protocol):
     """What the exporter of this node has given away (exporter/local.py)."""
 
-    async def reclaim(self, offer: Offer) -> None:
+    async def reclaim(self, offer: Offer) -> bool:
         """Return with nobody having the device over the network, or raise DeviceBusy."""
         ...
 
@@ -137,7 +137,10 @@ class NodeDevices:
     async def take_local(self, order: Order, drivers_off: DriversHook) -> Held:
         """Hold a device plugged into this node, so that nobody exports it meanwhile."""
         self._allowed(order.name, order.claim.namespace)
-        await self._leases.reclaim(self._offer(order.name))
+        async with Waiter(self._events) as waiter:
+            if await self._leases.reclaim(self._offer(order.name)):
+                syspath = self._offer(order.name).device.syspath
+                await settle(self._root, syspath.removeprefix("/sys"), waiter)
         offer = self._offer(order.name)
         holder = self._local.get(order.name)
         if holder is not None and holder.uid != order.claim.uid:

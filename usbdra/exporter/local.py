@@ -176,15 +176,19 @@ class LocalBroker:
         lease = self._leases.get(busid)
         return lease.session.holder if lease is not None else None
 
-    async def reclaim(self, offer: Offer) -> None:
+    async def reclaim(self, offer: Offer) -> bool:
         """Return with no lease on a device that a rightful claim of this node wants.
 
-        A session that outlived its claim is ended. Raises DeviceBusy that names the holder.
+        A session that outlived its claim is ended: True then, and the host's drivers have only
+        just begun to come back. Raises DeviceBusy that names the holder.
         """
+        ended = False
         while (lease := await self._current(offer.device.busid)) is not None:
             if lease.closing is None:
                 await self._require_outlived(lease, offer)
             await self._close(lease)
+            ended = True
+        return ended
 
     async def end_sessions_of(self, node: NodeName) -> None:
         """End what a node has of ours, for it is not in the cluster any more."""

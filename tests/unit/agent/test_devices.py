@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -40,6 +40,8 @@ class Node:
     def __init__(self, root: Path, kernel: FakeKernel) -> None:
         self.kernel, self.root = kernel, root
         self.abroad: str | None = None
+        self.was_abroad = False
+        self.ending: Callable[[], object] = lambda: None
         self.assigned = ""
         self.room: Iterator[bool] = repeat(True)
         self.exporter = remote()
@@ -73,9 +75,11 @@ class Node:
     def allow(self, device: DeviceName, namespace: str) -> None:
         fence.require(device, namespace, self.assigned, required=False)
 
-    async def reclaim(self, offer: Offer) -> None:
+    async def reclaim(self, offer: Offer) -> bool:
         if self.abroad is not None:
             raise DeviceBusy(offer.name, self.abroad)
+        self.ending()
+        return self.was_abroad
 
     async def connect(self, order: Order) -> Connection:
         pair = TcpPair()
@@ -222,6 +226,24 @@ async def test_r47_what_another_node_has_is_not_given_here(node: Node) -> None:
     node.abroad = "claim lab/other of node-c"
     with pytest.raises(DeviceBusy, match="claim lab/other of node-c"):
         await node.devices.take_local(order(B), node.off)
+
+
+async def test_r48_a_device_that_comes_back_from_abroad_is_given_with_its_nodes(
+    node: Node,
+) -> None:
+    """The host's driver makes them anew, a moment after the other's session has ended."""
+    stick = node.kernel.stub.plug(3, serial=b"A1", interfaces=(STORAGE,))
+    stick.bind_interface(0, None)
+
+    def driver_comes_back() -> None:
+        stick.bind_interface(0, "usb-storage")
+        made = stick.child("block", "sda")
+        node.kernel.source.child("add", "block", stick, made)
+
+    node.was_abroad = True
+    node.ending = lambda: asyncio.get_running_loop().call_later(0.02, driver_comes_back)
+    held = await node.devices.take_local(order(B), node.off)
+    assert [child.path for child in held.children] == ["/dev/sda"]
 
 
 async def test_a_local_device_that_is_away_or_of_no_use_is_refused(node: Node) -> None:
