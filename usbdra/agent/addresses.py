@@ -13,6 +13,7 @@ from collections import OrderedDict
 from usbdra.agent.peers import Api
 from usbdra.errors import Refused
 from usbdra.kube import errors
+from usbdra.kube.addresses import internal_addresses
 from usbdra.kube.types import NODE
 from usbdra.types import NodeName
 
@@ -58,6 +59,4 @@ class NodeAddresses:
             found = await self._api.get(NODE, node)
         except errors.ApiNotFound as error:
             raise Refused(f"node {node} is not in the cluster") from error
-        listed = (found.get("status") or {}).get("addresses") or ()
-        addresses = (str(one["address"]) for one in listed if one["type"] == "InternalIP")
-        return str(found["metadata"]["uid"]), frozenset(addresses)
+        return str(found["metadata"]["uid"]), frozenset(internal_addresses(found))

@@ -18,6 +18,7 @@ from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer.dial import dial
 from usbdra.kube import errors
+from usbdra.kube.addresses import internal_addresses
 from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef
@@ -75,9 +76,8 @@ class Dialler:
             node = await self._api.get(NODE, name)
         except errors.ApiNotFound as error:
             raise NotFound(f"node {name} is not in the cluster any more") from error
-        for address in (node.get("status") or {}).get("addresses") or ():
-            if address["type"] == "InternalIP":
-                return str(address["address"])
+        for address in internal_addresses(node):
+            return address
         raise NotFound(f"node {name} has no InternalIP")
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import OrderedDict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from usbdra.events import MAX_NOTE, event_body, event_name
 from usbdra.kube import errors
 from usbdra.kube.types import EVENT, RESOURCE_CLAIM, Kind, Object
 from usbdra.state.claims import ClaimRecord, ClaimRef
@@ -24,8 +24,6 @@ from usbdra.types import NodeName
 
 log = logging.getLogger(__name__)
 
-MAX_NOTE = 1024
-"""Letters of an Event's note (events.k8s.io/v1 validation)."""
 MAX_QUEUE = 1024
 REPEAT_SECONDS = 60.0
 """The same Event of the same claim is not told again within this time."""
@@ -182,22 +180,16 @@ class KubeReporter:
             await self._api.create(EVENT, body, note.ref.namespace)
 
     def _event(self, note: _Note, regarding: Object) -> Object:
-        return {
-            "apiVersion": EVENT.api_version,
-            "kind": EVENT.kind,
-            "metadata": {
-                "name": f"usbdra-{uuid.uuid4().hex[:16]}",
-                "namespace": note.ref.namespace,
-            },
-            "eventTime": note.at.isoformat(timespec="microseconds").replace("+00:00", "Z"),
-            "reportingController": self._driver,
-            "reportingInstance": self._node[:128],
-            "action": "Prepare",
-            "reason": note.reason,
-            "note": note.message,
-            "type": "Warning" if note.warning else "Normal",
-            "regarding": {**regarding, "namespace": note.ref.namespace},
-        }
+        return event_body(
+            {**regarding, "namespace": note.ref.namespace},
+            name=event_name(),
+            at=note.at,
+            reporter=(self._driver, self._node),
+            action="Prepare",
+            reason=note.reason,
+            note=note.message,
+            warning=note.warning,
+        )
 
 
 def _regarding(kind: str, version: str, name: str, uid: str) -> Object:

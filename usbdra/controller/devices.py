@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -20,6 +19,7 @@ from usbdra.controller.published import read_slice
 from usbdra.controller.queue import WorkQueue
 from usbdra.controller.reconcile import Namespace, decide
 from usbdra.controller.world import World
+from usbdra.events import event_name
 from usbdra.kube import errors
 from usbdra.kube.types import (
     CLAIM_TEMPLATE,
@@ -129,8 +129,7 @@ class DevicesPart:
         about |= {key: meta[key] for key in ("namespace", "uid") if key in meta}
         conditions = stored["status"].get("conditions") or ()
         for news in changes(what, about, before.get("status") or {}, conditions):
-            name = f"usbdra-{uuid.uuid4().hex[:16]}"
-            body = event(news, name, datetime.now(UTC), self._driver, self._identity)
+            body = event(news, event_name(), datetime.now(UTC), self._driver, self._identity)
             try:
                 await self._api.create(EVENT, body, body["metadata"]["namespace"])
             except errors.ApiError as error:

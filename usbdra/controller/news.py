@@ -14,11 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from usbdra.controller.acts import Object, What
+from usbdra.events import event_body
 
-MAX_NOTE = 1024
-"""Letters of an Event's note (events.k8s.io/v1 validation)."""
-CLUSTER_EVENTS = "default"
-"""Where Events about objects without a namespace are (client-go does the same)."""
 _TOLD = {What.NODE_DEVICE: ("Assigned",), What.DEVICE: ("Ready", "Attached")}
 _WARNINGS = frozenset({"NotReady", "NotFound", "LinkLost", "NoFreeUSBIPPort"})
 
@@ -56,15 +53,13 @@ def changes(
 
 def event(news: News, name: str, now: datetime, reporter: str, instance: str) -> Object:
     """The Event (events.k8s.io/v1)."""
-    space = news.about.get("namespace") or CLUSTER_EVENTS
-    return {
-        "metadata": {"name": name, "namespace": space},
-        "eventTime": now.isoformat(timespec="microseconds").replace("+00:00", "Z"),
-        "reportingController": reporter,
-        "reportingInstance": instance[:128],
-        "action": "Reconcile",
-        "reason": news.reason,
-        "note": news.note[:MAX_NOTE],
-        "type": "Warning" if news.warning else "Normal",
-        "regarding": news.about,
-    }
+    return event_body(
+        news.about,
+        name=name,
+        at=now,
+        reporter=(reporter, instance),
+        action="Reconcile",
+        reason=news.reason,
+        note=news.note,
+        warning=news.warning,
+    )

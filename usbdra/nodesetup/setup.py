@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 from usbdra import kmod
 from usbdra.discovery.uevent import UeventHub
 from usbdra.errors import KernelUnsupported
+from usbdra.events import event_body, event_name
 from usbdra.kmod import Module
 from usbdra.kube import errors
 from usbdra.kube.types import EVENT, NODE, Kind, Object
@@ -135,33 +135,25 @@ class NodeSetup:
         say = log.info if verdict.ready else log.warning
         say("%s: %s", verdict.reason, verdict.message, extra={"node": self._node})
         try:
-            await self._api.create(EVENT, self._event(verdict, self._object), "default")
+            body = self._event(verdict, self._object)
+            await self._api.create(EVENT, body, body["metadata"]["namespace"])
         except errors.ApiError as error:
             log.warning("event %s is not written: %s", verdict.reason, error)
             return not isinstance(error, errors.ApiUnavailable)
         return True
 
     def _event(self, verdict: Verdict, node: Mapping[str, Any]) -> Object:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        return {
-            "apiVersion": EVENT.api_version,
-            "kind": EVENT.kind,
-            # Events of objects without a namespace are kept in `default`.
-            "metadata": {"name": f"usbdra-{uuid.uuid4().hex[:16]}", "namespace": "default"},
-            "eventTime": now,
-            "reportingController": self._key.replace("/usbip", "/node-setup"),
-            "reportingInstance": self._node[:128],
-            "action": "PrepareNode",
-            "reason": verdict.reason,
-            "note": verdict.message[:1024],
-            "type": "Normal" if verdict.ready else "Warning",
-            "regarding": {
-                "apiVersion": "v1",
-                "kind": "Node",
-                "name": self._node,
-                "uid": node["metadata"]["uid"],
-            },
-        }
+        uid = node["metadata"]["uid"]
+        return event_body(
+            {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid},
+            name=event_name(),
+            at=datetime.now(UTC),
+            reporter=(self._key.replace("/usbip", "/node-setup"), self._node),
+            action="PrepareNode",
+            reason=verdict.reason,
+            note=verdict.message,
+            warning=not verdict.ready,
+        )
 
     async def _hear_kernel(self) -> None:
         async with self._events.subscribe() as events:
