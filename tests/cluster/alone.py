@@ -43,7 +43,9 @@ def control_plane_alone(feature_gates: Mapping[str, bool] | None = None) -> Iter
         network.up()
         data = folder / "control-plane"
         data.mkdir()
-        with ControlPlane(binary, network.name, data, HOST_IP4, feature_gates) as plane:
+        with ControlPlane(
+            binary, network.name, data, HOST_IP4, feature_gates, watch_nodes=False
+        ) as plane:
             api = ClusterApi(plane.admin_kubeconfig, (str(binary), "kubectl"))
             with contextlib.closing(api):
                 yield Alone(plane, api, folder)

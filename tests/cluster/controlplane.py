@@ -38,6 +38,9 @@ SERVICE_ADDRESS = "10.96.0.1"  # the API server's own service: always the first 
 ETCD_PORT = 2379
 API_PORT = 443
 _POLL_SECONDS = 0.1
+_NO_WATCH = "24h"
+# The controller remembers a node by its name: one that a test removed and another test made anew
+# at once would be taken for the old one, silent for longer than any shorter period.
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class ControlPlane:
         feature_gates: set alike on every component, and to be given to the kubelets too.
         detached: the components outlive this process; the end of the block lets go of them.
         keep_fds: descriptors that detached components hold open.
+        watch_nodes: nodes whose kubelet says nothing are marked unknown after 50 s; without, the
+            readiness that a test wrote into a Node stays as it is.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class ControlPlane:
         *,
         detached: bool = False,
         keep_fds: tuple[int, ...] = (),
+        watch_nodes: bool = True,
     ) -> None:
         self._binary = binary
         self._namespace = namespace
@@ -81,6 +87,7 @@ class ControlPlane:
         self.feature_gates = dict(feature_gates or {})
         self._authority = Authority(directory / "pki")
         self._detached, self._keep_fds = detached, keep_fds
+        self._watch_nodes = watch_nodes
         # Names the port of this process's own door.
         self.admin_kubeconfig = directory / f"admin-{os.getpid()}.kubeconfig"
         self._door: Door | None = None
@@ -309,6 +316,7 @@ class ControlPlane:
             f"--cluster-signing-key-file={authority.key}",
             f"--service-account-private-key-file={self._pki('sa').key}",
             "--use-service-account-credentials",
+            *([] if self._watch_nodes else [f"--node-monitor-grace-period={_NO_WATCH}"]),
             *self._gate_flags(),
         ]
 
