@@ -23,14 +23,18 @@ from tests.api.conftest import MakeNode
 from tests.cluster.api import ClusterApi
 from tests.cluster.driver import DRIVER, NAMESPACE
 from tests.contract.exporting import NAME, World, driver_of, running
+from usbdra.agent import addresses
 from usbdra.agent.addresses import NodeAddresses
+from usbdra.agent.nodewatch import Seen
 from usbdra.agent.peers import ClaimGuard
 from usbdra.agent.refusals import RefusalEvents
+from usbdra.agent.removed import RemovedNodes
 from usbdra.agent.reporter import KubeReporter
 from usbdra.errors import PeerRefused
 from usbdra.kube.client import KubeClient
 from usbdra.kube.types import RESOURCE_CLAIM, Kind, Object
-from usbdra.types import ClaimUid, NodeName
+from usbdra.state.exports import Session
+from usbdra.types import ClaimUid, DeviceName, NodeName
 from usbdra.usbip.extension import ClaimRef
 
 RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding"})
@@ -39,15 +43,49 @@ HOLD = "example.com/hold"
 
 
 class Reading:
-    """The agent's client, counting what is read of the API server."""
+    """The agent's client, counting every request that is made of the API server."""
 
     def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self.read: list[str] = []
+        self.made: list[str] = []
 
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        self.read.append(f"{kind.plural}/{name}")
+        self.made.append(f"get {kind.plural}/{name}")
         return await self._client.get(kind, name, namespace)
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> Object:
+        self.made.append(f"list {kind.plural} {fields}")
+        return await self._client.list(kind, namespace, labels=labels, fields=fields)
+
+    def watch(
+        self,
+        kind: Kind,
+        resource_version: str,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> AsyncIterator[tuple[str, Object]]:
+        self.made.append(f"watch {kind.plural} {fields}")
+        return self._client.watch(kind, resource_version, namespace, labels=labels, fields=fields)
+
+    async def watching(self) -> None:
+        """Wait until a watch has begun."""
+        async with asyncio.timeout(10):
+            while not any(one.startswith("watch") for one in self.made):
+                await asyncio.sleep(0.005)
+
+
+class NoPorts:
+    """Ports of an agent that counts none."""
+
+    def taken(self, syspath: str, name: DeviceName, session: Session) -> None:
+        """Whose port is in use is nobody's business here."""
+
+    def left(self, syspath: str) -> None:
+        """See `taken`."""
 
 
 @dataclass
@@ -56,6 +94,7 @@ class Cluster:
 
     world: World
     reading: Reading
+    removed: RemovedNodes
     admin: KubeClient
     api: ClusterApi
     namespace: str
@@ -102,6 +141,11 @@ class Cluster:
         assert self.world.kernel.sockets == 0
 
 
+async def sessions_stay(node: NodeName) -> None:
+    """No test here removes a node that has a session."""
+    raise AssertionError(f"sessions of {node} are to be ended")
+
+
 @pytest_asyncio.fixture
 async def cluster(
     api: ClusterApi, accounts: Accounts, make_node: MakeNode, namespace: str, tmp_path: Path
@@ -113,18 +157,22 @@ async def cluster(
     with chart.installed(api, only=lambda manifest: manifest["kind"] in RIGHTS):
         agent = await accounts.client(NAMESPACE, "usbdra-agent", A)
         reading = Reading(agent)
-        guard = ClaimGuard(reading, DRIVER, A, lambda name: None)
+        removed = RemovedNodes(reading, sessions_stay, NoPorts())
+        nodes = NodeAddresses(reading, removed.seen)
+        guard = ClaimGuard(reading, DRIVER, A, lambda name: None, same_node=nodes.require_same)
         reporter = KubeReporter(agent, DRIVER, A)
         refusals = RefusalEvents(agent, A, reporter.event)
         telling = [asyncio.create_task(one.run()) for one in (reporter, refusals)]
         async with running(
             tmp_path,
             authorise=guard.authorise,
-            addresses=NodeAddresses(reading),
+            addresses=nodes,
             on_refused=refusals,
+            ports=removed,
         ) as world:
             admin = await accounts.admin()
-            yield Cluster(world, reading, admin, api, namespace)
+            yield Cluster(world, reading, removed, admin, api, namespace)
+        await removed.aclose()
         for task in telling:
             task.cancel()
         for claim in (await admin.list(RESOURCE_CLAIM, namespace))["items"]:
@@ -195,14 +243,34 @@ async def test_a_refusal_is_an_event_on_the_claim(cluster: Cluster) -> None:
     )
 
 
-async def test_an_attach_costs_one_read_of_the_api(cluster: Cluster) -> None:
-    claim = await cluster.claim("right")
-    for reads in (["nodes/node-b", "resourceclaims/right"], ["resourceclaims/right"]):
-        cluster.reading.read.clear()
+async def test_an_attach_costs_one_read_of_the_api(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "SECONDS", 0.0)
+    claim, reading = await cluster.claim("right"), cluster.reading
+
+    async def attach() -> list[str]:
+        reading.made.clear()
         async with cluster.world.link() as link:
             await link.grant(NAME, claim=claim)
-        assert sorted(cluster.reading.read) == reads
+            granted = list(reading.made)
         await cluster.world.given_back()
+        return granted
+
+    # A node that never had a device of ours is read, and from its first session on it is watched.
+    assert (await attach())[:2] == ["get nodes/node-b", "get resourceclaims/right"]
+    await reading.watching()
+    assert reading.made.count("list nodes metadata.name=node-b") == 1
+    for _ in range(3):
+        assert await attach() == ["get resourceclaims/right"]
+    # The watch knows at once what a memory of some seconds would not.
+    reading.made.clear()
+    cluster.api.core.delete_node(B)
+    async with asyncio.timeout(10):
+        while cluster.removed.seen(B) != Seen(None):
+            await asyncio.sleep(0.005)
+    await cluster.refused(claim, "node node-b is not in the cluster")
+    assert reading.made == []
 
 
 async def test_a_node_that_speaks_from_elsewhere_is_refused(cluster: Cluster) -> None:

@@ -24,7 +24,7 @@ from usbdra.discovery.inventory import scan
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.evidence import Addresses
 from usbdra.exporter.guard import OnRefused
-from usbdra.exporter.lease import Authorise
+from usbdra.exporter.lease import Authorise, Ports
 from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.stubhost import BindLimits, StubHost
 from usbdra.importer.dial import Link, dial
@@ -79,11 +79,12 @@ async def running(
     authorise: Authorise | None = None,
     addresses: Addresses | None = None,
     on_refused: OnRefused | None = None,
+    ports: Ports | None = None,
 ) -> AsyncIterator[World]:
     """A node as above, its exporter listening, until the end.
 
     Who asks the API server gives `authorise` and `addresses`; else every claim is right, and a node
-    is where `World.nodes` says.
+    is where `World.nodes` says. `ports` hears of sessions.
     """
     exporter = ExporterProcess()
     nodes = {"node-b": {"127.0.0.1"}}
@@ -96,7 +97,9 @@ async def running(
         limits = BindLimits(status=0.2, driver=0.1)
         host = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub, limits=limits)
         binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
-        broker = LocalBroker(binder, lambda: scan(kernel.root, node="a"), authorise=authorise)
+        broker = LocalBroker(
+            binder, lambda: scan(kernel.root, node="a"), authorise=authorise, ports=ports
+        )
         await broker.start()
         options = AgentOptions(
             node=NodeName("node-a"),

@@ -143,7 +143,7 @@ class Agent:
             root=options.root,
         )
         self._certificate = _certificate(options, api)
-        nodes = NodeAddresses(api)
+        nodes = NodeAddresses(api, self._removed.seen)
         self._guard = ClaimGuard(
             api,
             options.driver,

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends sessions of nodes that leave the cluster while they use a device of ours.
 
-Owns a watch of one Node object for each node that has a device of ours now, and no other: in a
-large cluster somebody's status changes every moment, and is nobody's business here. An API
-server that does not answer ends nothing. Refusing new requests is the guard's work (peers.py).
+Owns who uses what; nodewatch.py knows who is there. An API server that does not answer ends
+nothing. Refusing new requests is the guard's work (peers.py).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 
+from usbdra.agent.nodewatch import NodeWatches, Seen
 from usbdra.exporter.lease import Ports
-from usbdra.kube.types import NODE, Object
-from usbdra.kube.watch import Lister, Reflector
+from usbdra.kube.watch import Lister
 from usbdra.state.exports import Session
 from usbdra.types import DeviceName, NodeName
 
@@ -31,59 +29,43 @@ class RemovedNodes:
     def __init__(
         self, api: Lister, end: Callable[[NodeName], Awaitable[None]], then: Ports
     ) -> None:
-        self._api = api
         self._end = end
         self._then = then
         self._users: dict[str, NodeName] = {}
-        self._watches: dict[NodeName, asyncio.Task[None]] = {}
+        self._watches = NodeWatches(api, self._gone)
         self._endings: set[asyncio.Future[None]] = set()
 
     def taken(self, syspath: str, name: DeviceName, session: Session) -> None:
         """See Ports."""
         self._then.taken(syspath, name, session)
+        self._forget(syspath)
         if session.node is not None:
             self._users[syspath] = session.node
-            if session.node not in self._watches:
-                task = asyncio.create_task(self._watch(session.node))
-                self._watches[session.node] = task
+            self._watches.hold(session.node)
 
     def left(self, syspath: str) -> None:
         """See Ports."""
         self._then.left(syspath)
-        node = self._users.pop(syspath, None)
-        if node is not None and node not in self._users.values() and node in self._watches:
-            self._watches.pop(node).cancel()
+        self._forget(syspath)
+
+    def seen(self, node: NodeName) -> Seen | None:
+        """See NodeWatches: a node that uses a device of ours, or did lately, as it is now."""
+        return self._watches.seen(node)
 
     async def aclose(self) -> None:
         """End the watches; sessions go on."""
-        watches = list(self._watches.values())
-        self._watches.clear()
-        for task in watches:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._watches.aclose()
 
-    async def _watch(self, node: NodeName) -> None:
-        nodes = Reflector(self._api, NODE, fields=f"metadata.name={node}", on_error=_complain)
-        first = ""
-        async for _ in nodes.run():
-            uid = _uid(nodes.cache.get(("", node)))
-            first = first or uid
-            if not uid or uid != first:
-                log.warning("node left the cluster: its sessions end", extra={"peer": node})
-                first = uid
-                self._start_ending(node)
+    def _forget(self, syspath: str) -> None:
+        node = self._users.pop(syspath, None)
+        if node is not None and node not in self._users.values():
+            self._watches.release(node)
 
-    def _start_ending(self, node: NodeName) -> None:
-        """In a task of its own: the end of a node's last session cancels its watch."""
+    def _gone(self, node: NodeName) -> None:
+        """In a task of its own: no watch waits for the end of sessions."""
+        if node not in self._users.values():
+            return
+        log.warning("node left the cluster: its sessions end", extra={"peer": node})
         task = asyncio.ensure_future(self._end(node))
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
-
-
-def _uid(node: Object | None) -> str:
-    return str(node["metadata"]["uid"]) if node else ""
-
-
-def _complain(error: Exception) -> None:
-    log.warning("a node that uses a device of ours is not watched: %s", error)

@@ -7,6 +7,7 @@ Owns the cache and the back-off. Must not decide what the objects mean.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ class Reflector:
         self._selectors = {"labels": labels, "fields": fields}
         self._on_error = on_error
         self._backoff = backoff
+        self._heard = -math.inf
+
+    def silent_for(self) -> float:
+        """Seconds since the server last said anything: a list, a change, or a bookmark that says
+        there is none. Infinite before the first list."""
+        return asyncio.get_running_loop().time() - self._heard
 
     async def run(self) -> AsyncGenerator[Change | Synced, None]:
         """Changes in the order the server made them; only cancellation ends it.
@@ -90,12 +97,14 @@ class Reflector:
                 if not version:
                     listed = await self._client.list(self._kind, self._namespace, **self._selectors)
                     version = listed["metadata"]["resourceVersion"]
+                    self._heard = asyncio.get_running_loop().time()
                     for change in self._replace(listed.get("items") or []):
                         yield change
                     yield Synced()
                 watch = self._client.watch(self._kind, version, self._namespace, **self._selectors)
                 async for event, item in watch:
                     version, pause = item["metadata"]["resourceVersion"], low
+                    self._heard = asyncio.get_running_loop().time()
                     if event != "BOOKMARK":
                         yield self._apply(event, item)
             except errors.ApiExpired:

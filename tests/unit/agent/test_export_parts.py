@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.kube import FakeKube
 from usbdra.agent import addresses
 from usbdra.agent.addresses import NodeAddresses
+from usbdra.agent.nodewatch import Seen
 from usbdra.agent.refusals import RefusalEvents
 from usbdra.errors import DeviceBusy, Refused, UsbdraError
 from usbdra.exporter.broker import GrantRequest, Peer
@@ -74,6 +75,24 @@ async def test_an_attach_reads_the_node_once_in_a_while(
     for _ in range(3):
         await again(NodeName("b"))
     assert api.reads == ["b"] * 4
+
+
+async def test_a_node_that_is_watched_is_not_read(api: Api) -> None:
+    stored = api.all(NODE)[0]
+    seen: dict[str, Seen] = {"b": Seen(stored), "gone": Seen(None)}
+    ask = NodeAddresses(api, seen.get)
+    assert await ask(NodeName("b")) == {"10.0.0.2", "fd00::2"}
+    await ask.require_same(NodeName("b"), stored["metadata"]["uid"])
+    with pytest.raises(Refused, match="node gone is not in the cluster"):
+        await ask(NodeName("gone"))
+    assert api.reads == []
+    # What a read found is no longer believed once the watch says otherwise.
+    seen.clear()
+    await ask(NodeName("b"))
+    seen["b"] = Seen(None)
+    with pytest.raises(Refused, match="node b is not in the cluster"):
+        await ask(NodeName("b"))
+    assert api.reads == ["b"]
 
 
 Told = list[tuple[ClaimRef, str, str, bool]]

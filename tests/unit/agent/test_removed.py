@@ -98,17 +98,28 @@ async def test_a_change_of_status_and_a_server_that_is_away_end_nothing(world: W
     assert world.ended.empty()
 
 
-async def test_a_node_is_watched_only_while_it_uses_a_device(world: World) -> None:
-    assert world.part._watches == {}
+async def test_only_nodes_with_sessions_are_watched(world: World) -> None:
+    world.use(STICK, B)
+    world.use(KEY, None)
+    await settle()
+    assert world.part.seen(B) is not None
+    assert world.part.seen(C) is None
+    world.use(STICK, C)  # a rightful claim of another node took it over
+    await settle()
+    world.kube.drop(NODE, B)
+    world.kube.drop(NODE, C)
+    assert await world.next() == C
+    await settle()
+    assert world.ended.empty(), "b uses nothing any more"
+
+
+async def test_the_end_of_one_of_two_sessions_is_not_the_end_of_the_node(world: World) -> None:
     world.use(STICK, B)
     world.use(KEY, B)
-    assert list(world.part._watches) == [B]
+    await settle()
     world.part.left(STICK)
-    assert list(world.part._watches) == [B]
-    world.part.left(KEY)
-    assert world.part._watches == {}
-    world.use(STICK, None)
-    assert world.part._watches == {}, "without a cluster nobody has a Node"
+    world.kube.drop(NODE, B)
+    assert await world.next() == B
 
 
 @pytest.mark.parametrize("syspath", [STICK])
@@ -116,4 +127,5 @@ async def test_an_end_that_is_told_twice_is_no_error(world: World, syspath: str)
     world.use(syspath, B)
     world.part.left(syspath)
     world.part.left(syspath)
-    assert world.part._watches == {}
+    assert world.part._users == {}
+    assert world.told == ["taken stick", *[f"left {syspath}"] * 2]

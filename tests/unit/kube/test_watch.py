@@ -2,6 +2,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import AsyncIterator
+from typing import Any
 
 from tests.fakes.kube import FakeKube
 from usbdra.kube import errors
@@ -94,3 +97,33 @@ def test_paths() -> None:
     assert POD.path("ns", "p", "status") == "/api/v1/namespaces/ns/pods/p/status"
     assert POD.path() == "/api/v1/pods"
     assert RESOURCE_SLICE.path(None, "s") == "/apis/resource.k8s.io/v1/resourceslices/s"
+
+
+async def test_silence_is_measured_from_the_servers_last_word() -> None:
+    class Api(FakeKube):
+        async def watch(self, *args: Any, **options: Any) -> AsyncIterator[tuple[str, Object]]:
+            await go.wait()
+            yield "BOOKMARK", {"metadata": {"resourceVersion": "7"}}
+            go.clear()
+            await go.wait()
+
+    go = asyncio.Event()
+    api = Api()
+    api.put(NODE, node("a"))
+    reflector = Reflector(api, NODE)
+    assert reflector.silent_for() == math.inf
+
+    async def follow() -> None:
+        async for _ in reflector.run():
+            pass
+
+    task = asyncio.create_task(follow())
+    await asyncio.sleep(0.02)
+    listed = reflector.silent_for()
+    assert 0.005 < listed < 5
+    go.set()
+    while go.is_set():
+        await asyncio.sleep(0)
+    assert reflector.silent_for() < listed, "a bookmark is a word too"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
