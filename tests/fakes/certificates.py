@@ -23,6 +23,11 @@ class Certificates:
     b: Path
     stranger: Path
 
+    @property
+    def ca(self) -> Path:
+        """Directory of the CA of a and b, with its key."""
+        return self.b.parents[1]
+
     def identity(self, which: str) -> Identity:
         return Identity(TlsFiles.in_directory(getattr(self, which)))
 
@@ -35,6 +40,7 @@ def certificates() -> Certificates:
     directories = {}
     for ca_name, nodes in (("ours", ("a", "b")), ("other", ("stranger",))):
         ca = authority.make_authority("usbdra CA", now)
+        files.write_authority(base / ca_name, ca)
         for node in nodes:
             hosts = ("127.0.0.1", "::1", "localhost") if node == "a" else ()
             pair = authority.issue_node(ca, f"node-{node}", hosts, now)
