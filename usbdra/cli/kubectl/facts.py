@@ -9,14 +9,25 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
-from usbdra.cli.kubectl.explain import Facts, explain_claim, explain_pod
+from usbdra.cli.kubectl.causes import pinned
+from usbdra.cli.kubectl.explain import explain_claim, explain_pod
+from usbdra.cli.kubectl.known import Facts, published
 from usbdra.cli.kubectl.views import HubUse, condition
 from usbdra.cli.kubectl.views import hubs as count_hubs
 from usbdra.errors import ConfigError
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind, Object
+from usbdra.kube.types import (
+    DEVICE_CLASS,
+    EVENT,
+    NODE,
+    POD,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+    Kind,
+    Object,
+)
 from usbdra.kube.watch import Reflector
 
 _CLAIM_WORDS = ("claim", "resourceclaim", "resourceclaims")
@@ -42,7 +53,8 @@ async def explain(client: KubeClient, contract: Contract, namespace: str, target
     own = {
         c["metadata"]["name"]: c for c in (await client.list(RESOURCE_CLAIM, namespace))["items"]
     }
-    facts = await _facts(client, contract, namespace, list(own.values()))
+    node = pinned(item if kind is POD else None)
+    facts = await _facts(client, contract, namespace, list(own.values()), node)
     return explain_pod(item, own, facts) if kind is POD else explain_claim(item, facts)
 
 
@@ -78,27 +90,69 @@ def _answered(item: Object) -> bool:
 
 
 async def _facts(
-    client: KubeClient, contract: Contract, namespace: str, own: list[Object]
+    client: KubeClient, contract: Contract, namespace: str, own: list[Object], node: str
 ) -> Facts:
     """As much as the caller may see: most users see their own namespace alone."""
     devices = await _seen(client, contract.node_device)
     if devices is None:
         devices = (await client.list(contract.device, namespace))["items"]
     claims = await _seen(client, RESOURCE_CLAIM)
-    slices = await _seen(client, RESOURCE_SLICE, f"spec.driver={contract.driver}")
+    slices = await _seen(client, RESOURCE_SLICE, fields=f"spec.driver={contract.driver}")
+    events = await _seen(client, EVENT, namespace, f"regarding.kind={RESOURCE_CLAIM.kind}")
     everywhere = own if claims is None else claims
     return Facts(
-        driver=contract.driver,
-        device_key=contract.device_key,
-        devices={item["metadata"]["name"]: item for item in devices},
-        claims=everywhere,
-        hubs=None if slices is None else count_hubs(slices, everywhere, contract.driver),
+        contract,
+        _named(devices) or {},
+        everywhere,
+        None if slices is None else count_hubs(slices, everywhere, contract.driver),
+        None if slices is None else published(slices, contract.driver),
+        _named(await _seen(client, DEVICE_CLASS)),
+        await _node(client, node),
+        None if events is None else _warnings(events, contract.driver, own),
     )
 
 
-async def _seen(client: KubeClient, kind: Kind, fields: str = "") -> list[Object] | None:
-    """All objects of a kind in the cluster; None for who may not see them."""
+async def _node(client: KubeClient, name: str) -> dict[str, Object] | None:
+    """The one node that matters, if it exists."""
     try:
-        return list((await client.list(kind, fields=fields))["items"])
+        return {name: await client.get(NODE, name)} if name else {}
+    except errors.ApiNotFound:
+        return {}
     except errors.ApiForbidden:
         return None
+
+
+async def _seen(
+    client: KubeClient, kind: Kind, namespace: str | None = None, fields: str = ""
+) -> list[Object] | None:
+    """All objects of a kind in the cluster, or a namespace; None for who may not see them."""
+    try:
+        return list((await client.list(kind, namespace, fields=fields))["items"])
+    except errors.ApiForbidden:
+        return None
+
+
+def _named(items: list[Object] | None) -> dict[str, Object] | None:
+    return None if items is None else {item["metadata"]["name"]: item for item in items}
+
+
+def _warnings(events: list[Object], driver: str, claims: list[Object]) -> dict[str, str]:
+    """The last warning of an agent about each of these claims, by the claim's name."""
+    lives = {claim["metadata"]["uid"] for claim in claims}
+    ours = [
+        event
+        for event in events
+        if event.get("reportingController") == driver
+        and event.get("type") == "Warning"
+        and event["regarding"].get("uid") in lives
+    ]
+    ours.sort(key=lambda event: str(event.get("eventTime") or ""))
+    return {
+        event["regarding"]["name"]: _sentence(str(event["reason"]), str(event.get("note", "")))
+        for event in ours
+    }
+
+
+def _sentence(reason: str, note: str) -> str:
+    """`REASON: text`; some notes begin with their reason already."""
+    return note if note.startswith(f"{reason}:") else f"{reason}: {note}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.cli.kubectl.test_explain import record
+from tests.unit.cli.kubectl.make import record
 from tests.unit.controller.make import DRIVER, STICK, claim
 from tests.unit.slices.samples import offer
 from usbdra.cli.kubectl import views
