@@ -49,7 +49,12 @@ def _names(
     """The device is a result of the allocation, or its parameters name it for a port."""
     devices = allocation.get("devices") or {}
     pools = (f"usb-{exporter}", f"usblocal-{exporter}")
-    results = [r for r in devices.get("results") or () if r["driver"] == driver]
+    # Admin access looks at a device that may be another's, and is no reason to give it away.
+    results = [
+        r
+        for r in devices.get("results") or ()
+        if r["driver"] == driver and not r.get("adminAccess")
+    ]
     if any(r["pool"] in pools and r["device"] == device for r in results):
         return True
     for entry in devices.get("config") or ():

@@ -182,9 +182,9 @@ class _Pairing:
                     "device, or parameters with `device: {name, node}`"
                 )
             fact = self._named.get(target)
-            if fact is not None:
+            if fact is not None and not result.admin:
                 self._allowed(fact)
-            route = Route.DIRECT if target.node == self._node else Route.VHCI
+            route = self._route_to(target, result)
             if fact is not None and route is Route.VHCI and _hub(fact) is not link.hub:
                 raise Refused(
                     f"device {target.name} needs a port of the {_hub(fact).value}-speed hub; "
@@ -202,6 +202,11 @@ class _Pairing:
                 identity=fact.identity if fact else None,
                 config=to_record(result.config),
             )
+
+    def _route_to(self, target: Target, result: Result) -> Route:
+        if result.admin:
+            return Route.OBSERVE
+        return Route.DIRECT if target.node == self._node else Route.VHCI
 
     def _allowed(self, fact: UsbFact) -> None:
         if fact.assigned_to not in (None, self._ref.namespace):

@@ -75,6 +75,21 @@ async def test_a_claim_of_another_namespace_opens_nothing_whatever_it_was_alloca
         await fenced("other").authorise(STICK, GrantRequest("stick", CLAIM), B)
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["allocated", "named in parameters"])
+async def test_admin_access_looks_and_is_given_nothing(named: bool) -> None:
+    api = FakeKube()
+    stored = claim()
+    devices = stored["status"]["allocation"]["devices"]
+    devices["results"][0]["adminAccess"] = True
+    if named:
+        devices["results"][0] |= {"pool": "usblink-node-b", "device": "vhci-high"}
+        parameters = {"device": {"name": "stick", "node": "node-a"}}
+        devices["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    api.put(RESOURCE_CLAIM, stored)
+    with pytest.raises(Refused, match="was not given device stick of node node-a"):
+        await guard(api).authorise(STICK, GrantRequest("stick", CLAIM), B)
+
+
 async def test_an_earlier_node_of_the_peers_name_gets_nothing() -> None:
     api = FakeKube()
     api.put(RESOURCE_CLAIM, claim())

@@ -166,6 +166,18 @@ def test_admin_access_looks_and_holds_nothing() -> None:
     assert (device.route, device.exclusive) == (Route.OBSERVE, False)
 
 
+@pytest.mark.parametrize("node", ["a", "b"], ids=["elsewhere", "on its own node"])
+def test_admin_access_to_a_port_takes_no_device_that_parameters_name(node: str) -> None:
+    body = claim(
+        result("usb/remote", "usblink-b", "vhci-high", adminAccess=True),
+        config=[opaque(device={"name": "stick", "node": node})],
+    )
+    target = Target(DeviceName("stick"), NodeName(node))
+    fact = usb_fact("stick", node=node, assigned_to="other")
+    (device,) = planned(body, named={target: fact}).devices
+    assert (device.route, device.exclusive) == (Route.OBSERVE, False)
+
+
 def test_class_parameters_give_way_to_the_claim() -> None:
     body = claim(
         result("usb", "usb-a", "stick"),
