@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from bench.cluster.machine import NODE, Account
+from bench.cluster.pair import EXPORTER, IMPORTER, SERIAL, STICK
+from bench.prepare.claims import Allocated
 from tests.api import chart
 from tests.api.accounts import Accounts
 from tests.bed.net import HOST_IP4
@@ -51,3 +53,19 @@ def plane() -> Iterator[Plane]:
 def is_right(manifest: chart.Manifest) -> bool:
     """What the agent's account may do, and the account."""
     return manifest["kind"] in RIGHTS
+
+
+@pytest.fixture(scope="session")
+def claim(plane: Plane) -> Iterator[dict[str, str]]:
+    """A claim of node b of pair.py for node a's stick; both nodes are at 127.0.0.1."""
+    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
+    for node in (EXPORTER, IMPORTER):
+        add_node(plane.api, node, {})
+        plane.api.core.patch_node_status(node, {"status": {"addresses": addresses}})
+    stick = {"pool": f"usb-{EXPORTER}", "device": STICK, "serial": SERIAL}
+    allocated = Allocated(plane.api, IMPORTER)
+    try:
+        (made,) = allocated.make([stick])
+        yield made
+    finally:
+        allocated.remove()

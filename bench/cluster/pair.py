@@ -53,6 +53,7 @@ from usbdra.vhci.driver import VhciDriver
 
 EXPORTER, IMPORTER = NodeName("node-a"), NodeName("node-b")
 SERIAL = "PAIR0001"
+STICK = f"usb-0781-5581-{SERIAL.lower()}"
 PORT = 3241
 SETTLE_SECONDS = 0.05
 """After a round: the exporter takes its device back."""

@@ -9,7 +9,6 @@ four durable records of the claim.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,7 @@ import pytest
 
 from bench.cluster.conftest import Plane
 from bench.cluster.machine import Machine
-from bench.cluster.pair import EXPORTER, IMPORTER, SERIAL
 from bench.conftest import Replay, our_part, spread
-from bench.prepare.claims import Allocated
-from tests.cluster.alone import add_node
 
 ROUNDS = int(os.environ.get("BENCH_PAIRS", "10"))
 GROUP = "our part of Prepare, native"
@@ -29,26 +25,15 @@ STEPS = ("recorded", "held", "files-written", "prepared")
 
 
 @pytest.fixture(scope="module")
-def samples(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+def samples(
+    plane: Plane, claim: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> list[Any]:
     """What the agent logged of each round."""
-    for node in (EXPORTER, IMPORTER):
-        add_node(plane.api, node, {})
-    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
-    plane.api.core.patch_node_status(EXPORTER, {"status": {"addresses": addresses}})
-    allocated = Allocated(plane.api, IMPORTER)
-    stick = {
-        "pool": f"usb-{EXPORTER}",
-        "device": f"usb-0781-5581-{SERIAL.lower()}",
-        "serial": SERIAL,
-    }
-    try:
-        (claim,) = allocated.make([stick])
-        with Machine(plane.namespace, plane.account) as machine:
-            folder: Path = tmp_path_factory.mktemp("pair")
-            words = (claim["namespace"], claim["name"], claim["uid"], ROUNDS)
-            yield machine.told("pair", folder, machine.root / "memory", *words)
-    finally:
-        allocated.remove()
+    with Machine(plane.namespace, plane.account) as machine:
+        folder: Path = tmp_path_factory.mktemp("pair")
+        words = (claim["namespace"], claim["name"], claim["uid"], ROUNDS)
+        told: list[Any] = machine.told("pair", folder, machine.root / "memory", *words)
+        return told
 
 
 def test_our_part(replay: Replay, samples: list[Any]) -> None:

@@ -26,6 +26,12 @@ class Allocated:
         self._importer = importer
         self._name = f"bench-{secrets.token_hex(3)}"
         api.kubectl("create", "namespace", self._name)
+        api.wait(
+            api.core.list_namespaced_service_account,
+            lambda found: True if found else None,
+            f"service account {self._name}/default, which pods need",
+            namespace=self._name,
+        )
 
     def make(self, devices: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         """A claim for each device ({pool, device, serial}); what the kubelet calls them by."""

@@ -23,6 +23,7 @@ from tests.api.conftest import MakeNode
 from tests.cluster.api import ClusterApi
 from tests.cluster.driver import DRIVER, NAMESPACE
 from tests.contract.exporting import NAME, World, driver_of, running
+from tests.fakes.counted import Counted, NoPorts
 from usbdra.agent import addresses
 from usbdra.agent.addresses import NodeAddresses
 from usbdra.agent.nodewatch import Seen
@@ -32,9 +33,8 @@ from usbdra.agent.removed import RemovedNodes
 from usbdra.agent.reporter import KubeReporter
 from usbdra.errors import PeerRefused
 from usbdra.kube.client import KubeClient
-from usbdra.kube.types import RESOURCE_CLAIM, Kind, Object
-from usbdra.state.exports import Session
-from usbdra.types import ClaimUid, DeviceName, NodeName
+from usbdra.kube.types import RESOURCE_CLAIM
+from usbdra.types import ClaimUid, NodeName
 from usbdra.usbip.extension import ClaimRef
 
 RIGHTS = frozenset({"ServiceAccount", "ClusterRole", "ClusterRoleBinding"})
@@ -42,58 +42,12 @@ A, B = NodeName("node-a"), NodeName("node-b")
 HOLD = "example.com/hold"
 
 
-class Reading:
-    """The agent's client, counting every request that is made of the API server."""
-
-    def __init__(self, client: KubeClient) -> None:
-        self._client = client
-        self.made: list[str] = []
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        self.made.append(f"get {kind.plural}/{name}")
-        return await self._client.get(kind, name, namespace)
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> Object:
-        self.made.append(f"list {kind.plural} {fields}")
-        return await self._client.list(kind, namespace, labels=labels, fields=fields)
-
-    def watch(
-        self,
-        kind: Kind,
-        resource_version: str,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-    ) -> AsyncIterator[tuple[str, Object]]:
-        self.made.append(f"watch {kind.plural} {fields}")
-        return self._client.watch(kind, resource_version, namespace, labels=labels, fields=fields)
-
-    async def watching(self) -> None:
-        """Wait until a watch has begun."""
-        async with asyncio.timeout(10):
-            while not any(one.startswith("watch") for one in self.made):
-                await asyncio.sleep(0.005)
-
-
-class NoPorts:
-    """Ports of an agent that counts none."""
-
-    def taken(self, syspath: str, name: DeviceName, session: Session) -> None:
-        """Whose port is in use is nobody's business here."""
-
-    def left(self, syspath: str) -> None:
-        """See `taken`."""
-
-
 @dataclass
 class Cluster:
     """Node a with its exporter, and what an administrator does to claims."""
 
     world: World
-    reading: Reading
+    reading: Counted
     removed: RemovedNodes
     admin: KubeClient
     api: ClusterApi
@@ -156,7 +110,7 @@ async def cluster(
         api.core.patch_node_status(name, {"status": {"addresses": [address]}})
     with chart.installed(api, only=lambda manifest: manifest["kind"] in RIGHTS):
         agent = await accounts.client(NAMESPACE, "usbdra-agent", A)
-        reading = Reading(agent)
+        reading = Counted(agent)
         removed = RemovedNodes(reading, sessions_stay, NoPorts())
         nodes = NodeAddresses(reading, removed.seen)
         guard = ClaimGuard(reading, DRIVER, A, lambda name: None, same_node=nodes.require_same)
