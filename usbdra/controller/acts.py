@@ -14,7 +14,7 @@ Object = dict[str, Any]
 
 
 class What(Enum):
-    """The kinds that decisions are about; of attachments they only read."""
+    """The kinds that decisions are about."""
 
     NODE_DEVICE = "NodeUSBDevice"
     DEVICE = "USBDevice"
@@ -22,6 +22,7 @@ class What(Enum):
     TEMPLATE = "ResourceClaimTemplate"
     POD = "Pod"
     ATTACHMENT = "USBAttachment"
+    MACHINE = "VirtualMachine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,15 @@ class Apply:
     namespace: str | None = None
     subresource: str = ""
     force: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make an object that must not be there yet."""
+
+    what: What
+    body: Object
+    namespace: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +62,10 @@ class Patch:
     what: What
     name: str
     patch: Object
+    namespace: str | None = None
 
 
-Act = Apply | Delete | Patch
+Act = Apply | Create | Delete | Patch
 
 
 @dataclass(frozen=True, slots=True)

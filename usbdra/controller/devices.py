@@ -11,6 +11,7 @@ import logging
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from usbdra.controller.acting import carry_out
 from usbdra.controller.acts import Act, Apply, Patch, What
 from usbdra.controller.mirror import Mirror, Trim, trimmed
 from usbdra.controller.news import changes, event
@@ -35,8 +36,6 @@ from usbdra.kube.types import (
 from usbdra.kube.watch import Key
 
 log = logging.getLogger(__name__)
-
-FIELD_MANAGER = "usbdra-controller"
 
 
 class DevicesPart:
@@ -100,27 +99,18 @@ class DevicesPart:
         return decision.again
 
     async def _do(self, act: Act) -> None:
-        kind = self._kinds[act.what]
-        if isinstance(act, Apply):
+        before: Object = {}
+        if isinstance(act, Apply):  # as it is before the write: a watch may be fast
             key = (act.namespace or "", act.body["metadata"]["name"])
             before = self._world.get(act.what, key) or {}
-            stored = await self._api.apply(
-                kind,
-                act.body,
-                manager=FIELD_MANAGER,
-                namespace=act.namespace,
-                subresource=act.subresource,
-                force=act.force,
-            )
-            self._mirrors[act.what].absorb(stored)
-            if act.subresource:
-                await self._tell(act.what, before, stored)
+        stored = await carry_out(self._api, self._kinds[act.what], act)
+        if stored is None:
+            return
+        self._mirrors[act.what].absorb(stored)
+        if isinstance(act, Apply) and act.subresource:
+            await self._tell(act.what, before, stored)
         elif isinstance(act, Patch):
-            self._mirrors[act.what].absorb(await self._api.merge(kind, act.name, act.patch))
             log.info("assignment ended with its namespace", extra={"device": act.name})
-        else:
-            await self._api.delete(kind, act.name, act.namespace, uid=act.uid)
-            log.info("deleted", extra={"kind": kind.kind, "name_": act.name, "ns": act.namespace})
 
     async def _tell(self, what: What, before: Object, stored: Object) -> None:
         """Events of a status that changed; one that cannot be told is lost."""

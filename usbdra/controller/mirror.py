@@ -45,13 +45,16 @@ class Mirror:
         trim: Trim,
         on_change: OnChange,
         *,
+        labels: str = "",
         fields: str = "",
     ) -> None:
         self.synced = asyncio.Event()
         self._kind = kind
         self._trim = trim
         self._on_change = on_change
-        self._reflector = Reflector(_Trimmed(api, trim), kind, fields=fields, on_error=self._note)
+        self._reflector = Reflector(
+            _Trimmed(api, trim), kind, labels=labels, fields=fields, on_error=self._note
+        )
         self._seen: dict[Key, tuple[str, int]] = {}
 
     async def run(self) -> None:

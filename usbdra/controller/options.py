@@ -11,6 +11,21 @@ from usbdra.kube.custom import Contract
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MachineSettings:
+    """How devices get into virtual machines."""
+
+    image: str
+    """What holder pods run: the image of this program."""
+    pull_policy: str = "IfNotPresent"
+    label: str = ""
+    """The label of machines' pods with the machine's name; "" for <group>/virtual-machine."""
+    socket: str = ""
+    """VOLUME/PATH of the QMP socket in pods that have no annotation."""
+    mirror: bool = False
+    """Whether there is a kind VirtualMachine whose spec.usbDevices is to be followed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerOptions:
     """One controller. Times in seconds."""
 
@@ -28,6 +43,8 @@ class ControllerOptions:
     """Address and TCP port of /livez and /readyz; "" for every address."""
     certificates: CertificateSettings | None = None
     """None: nodes get their certificates elsewhere."""
+    machines: MachineSettings | None = None
+    """None: USBAttachments are nobody's work."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
 

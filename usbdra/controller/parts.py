@@ -47,6 +47,8 @@ def factories(options: ControllerOptions) -> Sequence[tuple[str, Factory]]:
     made: list[tuple[str, Factory]] = [("devices", _devices)]
     if options.certificates is not None:
         made.append(("certificates", _certificates))
+    if options.machines is not None:
+        made.append(("attachments", _attachments))
     return made
 
 
@@ -54,6 +56,12 @@ def _devices(office: Office) -> Part:
     from usbdra.controller.devices import DevicesPart
 
     return DevicesPart(office)
+
+
+def _attachments(office: Office) -> Part:
+    from usbdra.controller.attachments import AttachmentsPart
+
+    return AttachmentsPart(office)
 
 
 def _certificates(office: Office) -> Part:

@@ -38,6 +38,11 @@ class Contract:
         return Kind(self.group, VERSION, "USBAttachment", "usbattachments", True)
 
     @property
+    def machine(self) -> Kind:
+        """VirtualMachine: a platform's kind, or the chart's minimal one."""
+        return Kind(self.group, VERSION, "VirtualMachine", "virtualmachines", True)
+
+    @property
     def driver(self) -> str:
         """The DRA driver's name."""
         return f"usb.{self.group}"
@@ -54,6 +59,16 @@ class Contract:
     def device_key(self) -> str:
         """The label with the device's name on its claim, its template and what comes of it."""
         return self.key("device")
+
+    @property
+    def attachment_key(self) -> str:
+        """The label with a USBAttachment's UID on its claim and its holder pod."""
+        return self.key("attachment")
+
+    @property
+    def machine_key(self) -> str:
+        """The label with a virtual machine's name on its pods, where a platform has none."""
+        return self.key("virtual-machine")
 
     @property
     def hash_key(self) -> str:

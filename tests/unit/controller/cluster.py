@@ -163,6 +163,7 @@ class Cluster:
             item["spec"] |= act.patch["spec"]
             self._store(act.what, "", act.name, item)
         else:
+            assert isinstance(act, Apply)  # nothing of a device is made but by applying it
             self._apply(act)
 
     def _carry_out_delete(self, act: Delete) -> None:

@@ -33,6 +33,15 @@ from usbdra.cli.invocation import Invocation, pass_invocation
 @click.option("--trust-bundle", default="usbdra-trust", help="ConfigMap with the CAs to believe.")
 @click.option("--certificate-hours", type=click.IntRange(1, 8760), default=24)
 @click.option("--ca-days", type=click.IntRange(1, 36500), default=365)
+@click.option("--holder-image", metavar="IMAGE", help="Give devices to VMs, held by pods of it.")
+@click.option("--holder-pull-policy", default="IfNotPresent", show_default=True)
+@click.option(
+    "--machine-label", default="", metavar="KEY", help="Label of VMs' pods: the VM's name."
+)
+@click.option(
+    "--machine-socket", default="", metavar="VOLUME/PATH", help="QMP socket of a VM's pod."
+)
+@click.option("--mirror-machines", is_flag=True, help="Follow usbDevices of VirtualMachines.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
@@ -49,6 +58,11 @@ def controller_command(
     trust_bundle: str,
     certificate_hours: int,
     ca_days: int,
+    holder_image: str | None,
+    holder_pull_policy: str,
+    machine_label: str,
+    machine_socket: str,
+    mirror_machines: bool,
     log_level: str | None,
     log_format: str,
     kubeconfig: Path | None,
@@ -64,7 +78,7 @@ def controller_command(
     from usbdra import log
     from usbdra.controller import daemon
     from usbdra.controller.issuing import CertificateSettings
-    from usbdra.controller.options import ControllerOptions
+    from usbdra.controller.options import ControllerOptions, MachineSettings
 
     settings = invocation.live_settings(group=group, log_level=log_level, log_format=log_format)
     log.setup(settings.log_level, settings.log_format)
@@ -78,6 +92,15 @@ def controller_command(
             lifetime=timedelta(hours=certificate_hours),
             ca_lifetime=timedelta(days=ca_days),
         )
+    machines = None
+    if holder_image:
+        machines = MachineSettings(
+            image=holder_image,
+            pull_policy=holder_pull_policy,
+            label=machine_label,
+            socket=machine_socket,
+            mirror=mirror_machines,
+        )
     options = ControllerOptions(
         identity=f"{name}_{uuid.uuid4().hex[:8]}",
         namespace=namespace,
@@ -85,6 +108,7 @@ def controller_command(
         absent_grace=absent_grace,
         health=("", health_port),
         certificates=certificates,
+        machines=machines,
         kubeconfig=kubeconfig,
     )
     asyncio.run(daemon.run(options))

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the status of a USBAttachment says: words, and when each is the case. Pure.
+
+The reasons are a contract (docs/objects.md). Attached is true only when the agent of the node has
+plugged the device into this very pod of the machine, with this very claim, and the claim says
+that it has the device. `status.plug` is the agent's own and is read here, never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from usbdra.controller.acts import Object
+from usbdra.controller.conditions import Condition, merged
+from usbdra.controller.holder import Place
+from usbdra.controller.uses import Use
+
+PLUG = "plug"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an attachment cannot be."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a status is made of."""
+
+    going: bool
+    refusal: Refusal | None
+    waits: str
+    machine: str
+    running: bool
+    place: Place | None
+    """What the holder was made for."""
+    holder: Object | None
+    claim: Object | None
+    use: Use | None
+    plug: Mapping[str, Any]
+
+
+def status(
+    shown: Shown, stored: Mapping[str, Any], generation: int, now: datetime
+) -> dict[str, Any]:
+    """All of the status that is the controller's."""
+    conditions = merged(stored.get("conditions") or (), [_ready(shown), _attached(shown)], now)
+    found: dict[str, Any] = {"observedGeneration": generation, "conditions": conditions}
+    if shown.claim is not None:
+        found["claimName"] = shown.claim["metadata"]["name"]
+        found["claimUID"] = shown.claim["metadata"]["uid"]
+    if shown.holder is not None and shown.place is not None:
+        found["holderName"] = shown.holder["metadata"]["name"]
+        found["nodeName"] = shown.place.node
+        target = {key: value for key, value in asdict(shown.place).items() if key != "node"}
+        found["target"] = {"adapter": "qmp", **target}
+    address = shown.plug.get("address")
+    if address and _plugged(shown):
+        found["address"] = dict(address)
+    return found
+
+
+def same(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Equal but for what is the agent's, whatever the order of conditions."""
+    have = {c["type"]: c for c in stored.get("conditions") or ()}
+    want = {c["type"]: c for c in wanted["conditions"]}
+    rest = {k: v for k, v in stored.items() if k not in ("conditions", PLUG)}
+    return have == want and rest == {k: v for k, v in wanted.items() if k != "conditions"}
+
+
+def _plugged(shown: Shown) -> bool:
+    """The agent says so, of this claim and of this pod of the machine."""
+    plug, place, claim = shown.plug, shown.place, shown.claim
+    if not plug.get("attached") or place is None or claim is None:
+        return False
+    return (plug.get("podUID"), plug.get("claimUID")) == (place.uid, claim["metadata"]["uid"])
+
+
+def _ready(shown: Shown) -> Condition:
+    """Whether the machine can have the device now."""
+    if shown.going:
+        return Condition("Ready", False, "Detaching", "it is being deleted")
+    if shown.refusal is not None:
+        return Condition("Ready", False, shown.refusal.reason, shown.refusal.message)
+    if not shown.running:
+        message = f"virtual machine {shown.machine} does not run"
+        return Condition("Ready", False, "NotRunning", message)
+    return Condition("Ready", True, "Ready", f"virtual machine {shown.machine} can have it")
+
+
+def _attached(shown: Shown) -> Condition:
+    """Whether the machine has the device, and if not, why or what is waited for."""
+    if _plugged(shown) and shown.use is not None and shown.use.ready:
+        assert shown.place is not None
+        where = f"virtual machine {shown.machine} (pod {shown.place.pod}, node {shown.place.node})"
+        message = f"in {where}; {shown.waits}" if shown.waits else f"in {where}"
+        return Condition("Attached", True, "AttachedToVirtualMachine", message)
+    if shown.waits:
+        return Condition("Attached", False, "InProgress", shown.waits)
+    if shown.holder is None:
+        return Condition("Attached", False, "Available", "the machine does not have the device")
+    return Condition("Attached", False, *_fault(shown, shown.holder))
+
+
+def _fault(shown: Shown, holder: Object) -> tuple[str, str]:
+    """Reason and text of a device that is not in its machine though its holder is there."""
+    use, plug = shown.use, shown.plug
+    if use is None:
+        return "InProgress", _pending(holder)
+    if use.ready is False:
+        return use.reason, use.message
+    node = shown.place.node if shown.place else "unknown"
+    if use.ready is None:
+        return "InProgress", f"node {node} is fetching the device"
+    claim = shown.claim["metadata"]["uid"] if shown.claim else ""
+    if plug.get("reason") and not plug.get("attached") and plug.get("claimUID") == claim:
+        return str(plug["reason"]), str(plug.get("message", ""))
+    return "InProgress", f"node {node} is plugging the device in"
+
+
+def _pending(holder: Object) -> str:
+    """Why the holder has no device yet, in the scheduler's words."""
+    name = holder["metadata"]["name"]
+    for condition in (holder.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"pod {name} is not scheduled: {condition.get('message', '')}"
+    return f"pod {name} waits for the scheduler"

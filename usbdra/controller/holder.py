@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The claim and the pod that hold a device for a virtual machine. Pure.
+
+Owns their form and the reading of it. The pod runs beside the machine's own pod, so that the
+scheduler counts device and port as it does for every pod, and does nothing but wait for its end.
+The claim is the attachment's own: nobody shares a device with a machine, and no driver of the
+node is bound to it. Names hold the attachment's UID: one of an earlier life is never met.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from usbdra.controller.acts import Object
+from usbdra.controller.templates import PARAMETERS, PARAMETERS_VERSION
+from usbdra.kube.custom import MANAGED_BY, MANAGER, Contract
+from usbdra.slices.limits import digest, shorten
+
+WAIT = "trap 'exit 0' TERM INT; sleep infinity & wait"
+ANYONE = 65532
+"""The user that the pod runs as: none that a node has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a machine runs now: its pod, and how a device gets into it."""
+
+    pod: str
+    uid: str
+    node: str
+    socket: str
+    """VOLUME/PATH of the QMP socket in an emptyDir of the pod."""
+    bus: str = ""
+    """The USB bus in the machine; empty for its first xHCI controller."""
+
+
+def name(attachment: Mapping[str, Any]) -> str:
+    """The name of claim and pod."""
+    meta = attachment["metadata"]
+    return f"usba-{shorten(str(meta['name']), 44)}-{digest(str(meta['uid']))}"
+
+
+def claim(attachment: Mapping[str, Any], template: Mapping[str, Any], names: Contract) -> Object:
+    """The ResourceClaim, after the template that the device's assignment made."""
+    spec = template["spec"]["spec"]
+    parameters = {
+        "apiVersion": f"{names.driver}/{PARAMETERS_VERSION}",
+        "kind": PARAMETERS,
+        "driver": "none",
+        "childNodes": [],
+    }
+    alone = {"requests": ["usb"], "opaque": {"driver": names.driver, "parameters": parameters}}
+    devices = {**spec["devices"], "config": [*spec["devices"].get("config", ()), alone]}
+    meta = _metadata(attachment, names)
+    meta["annotations"] = {names.hash_key: _hash(template, names)}
+    meta["labels"][names.device_key] = attachment["spec"]["device"]
+    return {"metadata": meta, "spec": {**spec, "devices": devices}}
+
+
+def is_current(found: Mapping[str, Any], template: Mapping[str, Any], names: Contract) -> bool:
+    """The claim asks for the device where it is now."""
+    return bool(_hash(found, names) == _hash(template, names))
+
+
+def pod(
+    attachment: Mapping[str, Any], claim_name: str, place: Place, image: Object, names: Contract
+) -> Object:
+    """The holder. image: `image`, `imagePullPolicy`; `imagePullSecrets` are the node's affair."""
+    meta = _metadata(attachment, names)
+    meta["annotations"] = {names.key("target"): json.dumps(asdict(place), sort_keys=True)}
+    here = {"key": "metadata.name", "operator": "In", "values": [place.node]}
+    container = {
+        "name": "hold",
+        **image,
+        "command": ["sh", "-c", WAIT],
+        "resources": {
+            "claims": [{"name": "usb"}],
+            "requests": {"cpu": "1m", "memory": "4Mi"},
+            "limits": {"memory": "32Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+    spec = {
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{"matchFields": [here]}]
+                }
+            }
+        },
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "containers": [container],
+        "resourceClaims": [{"name": "usb", "resourceClaimName": claim_name}],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": ANYONE,
+            "runAsGroup": ANYONE,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "terminationGracePeriodSeconds": 5,
+        # The machine may be where other pods may not.
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return {"metadata": meta, "spec": spec}
+
+
+def place_of(found: Mapping[str, Any], names: Contract) -> Place | None:
+    """What a holder was made for; None for what somebody wrote over."""
+    text = (found["metadata"].get("annotations") or {}).get(names.key("target"), "")
+    try:
+        return Place(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def _metadata(attachment: Mapping[str, Any], names: Contract) -> Object:
+    kind, meta = names.attachment, attachment["metadata"]
+    owner: Object = {"apiVersion": kind.api_version, "kind": kind.kind}
+    owner |= {"name": meta["name"], "uid": meta["uid"], "controller": True}
+    labels = {MANAGED_BY: MANAGER, names.attachment_key: meta["uid"]}
+    return {"name": name(attachment), "labels": labels, "ownerReferences": [owner]}
+
+
+def _hash(item: Mapping[str, Any], names: Contract) -> Any:
+    return (item["metadata"].get("annotations") or {}).get(names.hash_key)

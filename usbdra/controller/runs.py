@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a virtual machine runs: which of its pods, and what that pod says of its QEMU. Pure.
+
+Owns the choice among a machine's pods. During a restart or a migration there are several; a
+device stays with the pod it is in until that pod is told to end and another one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from usbdra.controller.holder import Place
+from usbdra.kube.custom import Contract
+
+QMP, BUS = "qmp", "usb-bus"
+"""Annotations of a machine's pod: VOLUME/PATH of the socket in an emptyDir, and a USB bus."""
+
+
+def place(
+    pods: Iterable[Mapping[str, Any]], current: Place | None, socket: str, names: Contract
+) -> Place | None:
+    """The pod that a device belongs into now; None while the machine does not run.
+
+    current: where the device is. socket: for pods without an annotation.
+    """
+    running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
+    fresh = [pod for pod in running if not pod["metadata"].get("deletionTimestamp")]
+    for found in (fresh, running):
+        same = [p for p in found if current is not None and p["metadata"]["uid"] == current.uid]
+        if same:
+            return _place(same[0], socket, names)
+        if found is fresh and fresh:
+            return _place(max(fresh, key=_age), socket, names)
+    return None
+
+
+def _age(pod: Mapping[str, Any]) -> tuple[str, str]:
+    meta = pod["metadata"]
+    return str(meta.get("creationTimestamp", "")), str(meta["name"])
+
+
+def _place(pod: Mapping[str, Any], socket: str, names: Contract) -> Place:
+    meta = pod["metadata"]
+    said: Mapping[str, str] = meta.get("annotations") or {}
+    return Place(
+        pod=str(meta["name"]),
+        uid=str(meta["uid"]),
+        node=str((pod.get("spec") or {}).get("nodeName", "")),
+        socket=said.get(names.key(QMP)) or socket,
+        bus=said.get(names.key(BUS), ""),
+    )
