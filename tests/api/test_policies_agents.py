@@ -216,6 +216,40 @@ async def test_an_agent_reports_on_its_own_claims_devices_and_nothing_else(
         assert change is stolen or "nothing else of a claim" in str(caught.value)
 
 
+async def test_an_allocation_for_many_nodes_has_entries_of_each(
+    accounts: Accounts, make_node: MakeNode, namespace: str
+) -> None:
+    node, other = make_node(), make_node()
+    admin = await accounts.admin()
+    made = await admin.create(RESOURCE_CLAIM, claim("many", usb()), namespace)
+    label = {"key": "example.com/usbip", "operator": "In", "values": ["true"]}
+    wide = {
+        **allocation(node),
+        "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [label]}]},
+    }
+    made["status"] = {"allocation": wide}
+    made = await admin.replace(RESOURCE_CLAIM, made, namespace, "status")
+    client, stranger = await agent(accounts, node), await agent(accounts, other)
+
+    async def says(who: KubeClient, *used_on: str) -> Object:
+        report = deepcopy(made)
+        report["status"]["devices"] = [
+            {**entry(DRIVER, f"usblocal-{node}", "usb-1"), "data": {"usedOn": name}}
+            for name in used_on
+        ]
+        return await who.replace(RESOURCE_CLAIM, report, namespace, "status")
+
+    with pytest.raises(errors.ApiError, match="used on its node alone"):
+        await says(stranger, node)
+    made = await says(client, node)
+    assert made["status"]["devices"][0]["data"] == {"usedOn": node}
+    for forged in ((other,), ()):  # somebody else's entry, taken over or away
+        with pytest.raises(errors.ApiError, match="used on its node alone"):
+            await says(stranger, *forged)
+    made = await says(client)
+    assert "devices" not in made["status"]
+
+
 async def test_a_node_labels_itself_alone(accounts: Accounts, make_node: MakeNode) -> None:
     node, victim = make_node(labels={"example.com/zone": "a"}), make_node()
     setup = await accounts.client(NAMESPACE, "usbdra-node-setup", node)

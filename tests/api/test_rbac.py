@@ -112,7 +112,7 @@ async def test_an_agent_reports_with_the_charts_rights(
     await reporter.flushed()
     stored = await admin.get(RESOURCE_CLAIM, "one", namespace)
     (device,) = stored["status"]["devices"]
-    assert device["data"] == {"a": 1}
+    assert device["data"] == {"a": 1, "usedOn": node}
     (event,) = (await admin.list(EVENT, namespace))["items"]
     assert (event["reason"], event["regarding"]["name"]) == ("Attached", "one")
     await reporter.released(ref)

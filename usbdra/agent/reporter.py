@@ -153,10 +153,20 @@ class KubeReporter:
         """Server-side apply under this node's manager: only our own entries come and go.
 
         The uid makes a claim of the same name but another life a conflict (KEP-4817).
+        `usedOn` is what the policy usbdra-claim-status holds an agent to where the allocation
+        is good for many nodes.
         """
+        said = [
+            {
+                "driver": self._driver,
+                **device,
+                "data": {**device.get("data", {}), "usedOn": self._node},
+            }
+            for device in devices
+        ]
         body: Object = {
             "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid},
-            "status": {"devices": [{"driver": self._driver, **device} for device in devices]},
+            "status": {"devices": said},
         }
         await self._api.apply(
             RESOURCE_CLAIM,

@@ -70,7 +70,8 @@ async def test_status_is_applied_under_the_nodes_own_manager_and_removed_again()
         await reporter.prepared(RECORD, [{"pool": "usb-node-a", "device": "stick"}])
         await asyncio.sleep(0.01)
         await reporter.released(REF)
-    entry = {"driver": "usb.example.com", "pool": "usb-node-a", "device": "stick"}
+    told = {"pool": "usb-node-a", "device": "stick", "data": {"usedOn": "node-b"}}
+    entry = {"driver": "usb.example.com", **told}
     assert api.applied == [
         ("usb.example.com/node-b", "status", [entry]),
         ("usb.example.com/node-b", "status", []),
