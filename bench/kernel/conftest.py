@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.kernel import links
+from bench.kernel import copies, links, tunnels
+from bench.kernel.copies import Copy, Place
 from bench.kernel.links import Sample
 from tests.bed.bed import Bed
 from tests.bed.kernel_bed import KernelBed, tidy
@@ -33,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Bed]:
     """Node a with kernel 6.12 has the stick, node b with 6.1 uses it."""
-    with KernelBed() as machines:
+    with KernelBed(packages=tunnels.PACKAGES) as machines:
         try:
             tidy(machines)
             links.prepare(machines)
@@ -55,19 +56,8 @@ def attached(bed: Bed) -> Samples:
     return {who: samples[1:] for who, samples in found.items()}
 
 
-@pytest.fixture(scope="session")
-def read(bed: Bed) -> dict[str, list[float]]:
-    """Seconds of reads of the whole stick: encrypted, plain, and on a stock link, in turn."""
-    plain = f"--plain --port {links.PLAIN_PORT}"
-    ways = {
-        "encrypted": lambda: links.ours(bed),
-        "plain": lambda: links.ours(bed, plain),
-        "stock": lambda: links.stock(bed),
-    }
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    with links.served(bed), links.served(bed, plain), links.stock_served(bed):
-        for _ in range(ROUNDS):
-            for way, link in ways.items():
-                with link():
-                    times[way].append(links.read_speed(bed))
-    return times
+@pytest.fixture(scope="module")
+def copied(bed: Bed) -> dict[Place, list[Copy]]:
+    """Copies over every kind of link, in turn; see copies.py."""
+    with copies.linked(bed) as disks:
+        return copies.measure(bed, disks, ROUNDS)

@@ -122,11 +122,3 @@ def stock(bed: Bed) -> Iterator[Sample]:
 def _key(a: Node, options: str) -> str:
     """A plain link knows devices only by bus id, as the stock protocol does."""
     return str(a.call("usb.find", SERIAL)["busid"]) if "--plain" in options else SERIAL
-
-
-def read_speed(bed: Bed) -> float:
-    """Seconds that dd takes, by its own count, to read the imported stick past the page cache."""
-    (disk,) = bed["b"].call("usb.find", SERIAL, imported=True)["disks"]
-    said = bed["b"].run(f"dd if=/dev/{disk} of=/dev/null bs=1M iflag=direct", timeout=300).err
-    assert f"{MIB << 20} bytes" in said, said
-    return float(said.rpartition(" bytes")[2].split(", ")[-2].removesuffix(" s"))

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the whole stick past the page cache: plain against encrypted on the same pair.
+"""A disk of node a read and written on node b, past the page cache, over five kinds of link.
 
-The yardstick is our plain link, the stock link shows that it is the kernel's own speed.
+The yardstick is our plain link. `stock` is Debian's usbip, which `stunnel` and `wireguard` carry;
+`encrypted` is our link as it is by default, with the kernel's TLS.
 """
 
 from __future__ import annotations
 
-import statistics
-
 import pytest
 
 from bench.conftest import Replay
-from bench.kernel.links import MIB
+from bench.kernel.copies import BLOCKS, DIRECTIONS, PLAIN, WAYS, Copy, Place, rates
 
 
-@pytest.mark.parametrize("link", ["plain", "encrypted", "stock"])
-def test_read(replay: Replay, read: dict[str, list[float]], link: str) -> None:
-    speed = round(MIB / statistics.median(read[link]), 1)
-    role = "yardstick" if link == "plain" else "ours"
-    replay(f"reading {MIB} MiB of an imported stick", read[link], role=role, mib_per_s=speed)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("to", DIRECTIONS)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_copy(
+    replay: Replay, copied: dict[Place, list[Copy]], block: str, to: str, way: str
+) -> None:
+    samples = copied[way, to, block]
+    role = "yardstick" if way == PLAIN else "ours"
+    seconds = [sample.seconds for sample in samples]
+    replay(f"{to} in blocks of {block}", seconds, role=role, **rates(samples, block))

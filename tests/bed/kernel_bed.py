@@ -6,6 +6,7 @@ Owns what these two nodes carry. Must not contain tests.
 
 from tests.bed.bed import Bed, NodeSpec
 from tests.bed.node import Node
+from tests.bed.rootfs import RootSpec
 from tests.bed.wheel import project_image, tests_image
 
 MEMORY = 768
@@ -14,18 +15,24 @@ MEMORY = 768
 class KernelBed(Bed):
     """Two nodes; each exports and imports. Kernels are Debian series, 6.12 and 6.1.
 
-    bare leaves the wheel out, for work on the bed itself.
+    bare leaves the wheel out, for work on the bed itself; packages are Debian's, on both nodes.
     """
 
     def __init__(
-        self, a: str = "6.12", b: str = "6.1", *, bare: bool = False, detached: bool = False
+        self,
+        a: str = "6.12",
+        b: str = "6.1",
+        *,
+        bare: bool = False,
+        detached: bool = False,
+        packages: tuple[str, ...] = (),
     ) -> None:
         drives = []
         if not bare:
             drives.append(("usbdra", project_image(), "/opt/usbdra"))
             drives.append(("tests", tests_image(), "/opt/tests"))
         specs = [
-            NodeSpec(name, kernel, memory=MEMORY, drives=tuple(drives))
+            NodeSpec(name, kernel, RootSpec(packages), memory=MEMORY, drives=tuple(drives))
             for name, kernel in (("a", a), ("b", b))
         ]
         super().__init__(specs, detached=detached)

@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job, encrypted as by default: export, attach, use, detach, driver back."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.bed.bed import Bed
 from tests.bed.node import Node
 from tests.bed.vm import SUPER_BUS
-from tests.kernel.conftest import Pair, tls_stat
+from tests.kernel.conftest import Pair
 from tests.kernel.product import attach, detach, serving, usbdra
 
 pytestmark = pytest.mark.usefixtures("trusted")
-MARKER = "USBDRA-PLAIN-TEXT-MARKER-"
 USED = "2"
 
 
@@ -90,27 +87,6 @@ def test_r28_a_sound_card_is_marked_and_attaches(pair: Pair) -> None:
     finally:
         exporter.vm.qmp.unplug("sound")
         exporter.call("usb.wait", "card", gone=True)
-
-
-def test_capture_shows_no_plain_text(bed: Bed, pair: Pair, tmp_path: Path) -> None:
-    exporter, importer = pair.exporter, pair.importer
-    exporter.call("gadget.storage", "unseen-serial")
-    disk = exporter.call("usb.wait", "unseen-serial", child="disks")["disks"][0]
-    wrote = exporter.call("raw.fill", disk, 2, marker=MARKER)
-    before = {node: tls_stat(node) for node in (exporter, importer)}
-    with bed.network.capture(importer.name, tmp_path / "link.pcap") as file, serving(exporter):
-        found = attach(importer, exporter.ip, "unseen-serial")
-        disk = importer.call("usb.find", "unseen-serial", imported=True)["disks"][0]
-        assert importer.call("raw.read_sha256", disk, 2)["sha256"] == wrote
-        for node, old in before.items():
-            stat = tls_stat(node)
-            assert (stat["TlsCurrTxSw"], stat["TlsCurrRxSw"]) == (1, 1)
-            assert stat["TlsDecryptError"] == old["TlsDecryptError"]
-        detach(importer, found["port"])
-    data = file.read_bytes()
-    assert len(data) > 2 << 20
-    for secret in (MARKER, "unseen-serial", "usbdra\0", "U\0S\0B\0"):
-        assert secret.encode() not in data
 
 
 def test_a_running_link_outlives_the_exporter_program(pair: Pair) -> None:

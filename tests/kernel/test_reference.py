@@ -54,16 +54,9 @@ def test_disk_over_a_hand_made_link(pair: Pair, speed: str, port: int, hub: str)
     assert pair.exporter.call("raw.read_sha256", disk, 4)["sha256"] == wrote
 
 
-def test_capture_of_a_plain_link_shows_the_data(bed: Bed, pair: Pair, tmp_path: Path) -> None:
-    devid = export_stick(pair, "seen", None)
-    with bed.network.capture(pair.importer.name, tmp_path / "plain.pcap") as file:
-        pair.importer.call("raw.attach", pair.exporter.ip, devid, 1, 3)
-        disk = pair.importer.call("usb.wait", "seen", imported=True, child="disks")["disks"][0]
-        pair.importer.call("raw.read_sha256", disk, 1)
-    assert file.read_bytes().count(MARKER.encode()) > 20_000
-
-
-def test_capture_of_a_kernel_tls_link_shows_nothing(bed: Bed, pair: Pair, tmp_path: Path) -> None:
+def test_capture_of_a_kernel_tls_link_shows_nothing(bed: Bed, tmp_path: Path) -> None:
+    """One direction: commands and data go both ways, so each kernel sends and receives."""
+    pair = Pair(bed["a"], bed["b"])
     devid = export_stick(pair, "unseen", keys := key_pair())
     before = tls_stat(pair.importer)
     with bed.network.capture(pair.importer.name, tmp_path / "tls.pcap") as file:
