@@ -48,7 +48,7 @@ def refresh(bed: ClusterBed) -> None:
             for task in tasks:
                 task.result()
     with step("rolling the pods over"):
-        bed.api.apply(_stamped(driver.render()), namespace=driver.NAMESPACE)
+        bed.api.apply(_stamped(driver.render(driver.bed_values())), namespace=driver.NAMESPACE)
         driver.ready(bed)
 
 

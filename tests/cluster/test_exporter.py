@@ -3,10 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from tests.bed.node import Node
 from tests.cluster import driver
 from tests.cluster.bed import ClusterBed
@@ -20,15 +16,6 @@ DISK = "/dev/usbdra/usb/block0"
 # Rows of the port in state LISTEN: columns are number, local address, remote, state, ..., uid.
 LISTENERS = f"awk '$2 ~ /:{PORT:04X}$/ && $4 == \"0A\" {{print $8}}' /proc/net/tcp /proc/net/tcp6"
 PIDS = f"for p in /proc/[0-9]*; do [ $(stat -c %u $p) = {UID} ] && echo ${{p#/proc/}}; done; true"
-
-
-@pytest.fixture(scope="module")
-def apart(usb: ClusterBed) -> Iterator[ClusterBed]:
-    """The driver with its exporter in a container of its own."""
-    with driver.configured(usb, {"exporter.mode": "process"}):
-        for name in usb.nodes:
-            until(usb.machine(name), f'test -n "$({LISTENERS})"')
-        yield usb
 
 
 def until(machine: Node, condition: str) -> None:
@@ -51,12 +38,12 @@ def in_exporter(bed: ClusterBed, node: str, script: str) -> str:
     )
 
 
-def test_who_faces_the_network_can_touch_nothing(apart: ClusterBed) -> None:
-    owners = apart.machine("a").sh(LISTENERS).split()
+def test_who_faces_the_network_can_touch_nothing(usb: ClusterBed) -> None:
+    owners = usb.machine("a").sh(LISTENERS).split()
     assert set(owners) == {str(UID)}
     status = dict(
         line.split(":", 1)
-        for line in in_exporter(apart, "a", "cat /proc/1/status").splitlines()
+        for line in in_exporter(usb, "a", "cat /proc/1/status").splitlines()
         if ":" in line
     )
     assert status["Uid"].split() == [str(UID)] * 4
@@ -64,7 +51,7 @@ def test_who_faces_the_network_can_touch_nothing(apart: ClusterBed) -> None:
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Seccomp"].strip() == "2"
     tried = in_exporter(
-        apart,
+        usb,
         "a",
         "touch /x /run/usbdra-exporter/x; ls /dev/bus /var/run/secrets; "
         "echo 1 > /sys/bus/usb/drivers/usbip-host/match_busid",
@@ -73,7 +60,7 @@ def test_who_faces_the_network_can_touch_nothing(apart: ClusterBed) -> None:
 
 
 def test_a_link_outlives_its_exporter_and_the_device_comes_back(
-    apart: ClusterBed, gadgets: Gadgets, space: Space
+    usb: ClusterBed, gadgets: Gadgets, space: Space
 ) -> None:
     stick = gadgets.plug("a", "EXPORT001", size_mib=8)
     stick.fill()
@@ -83,7 +70,7 @@ def test_a_link_outlives_its_exporter_and_the_device_comes_back(
     )
     space.apply(*manifests)
     space.run("reader")
-    machine = apart.machine("a")
+    machine = usb.machine("a")
     assert "TlsCurrRxSw 0" not in " ".join(machine.sh("cat /proc/net/tls_stat").split())
     killed = machine.sh(PIDS).split()
     machine.sh(f"kill -9 {' '.join(killed)}")

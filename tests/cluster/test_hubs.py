@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hubs with one port each: what waits, what does not, and who is told."""
+"""Hubs with one port each: what waits, what does not, and who is told.
+
+The installation is also the plain one: agents listen themselves, certificates are an
+administrator's files.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,19 @@ from tests.cluster.claims import claim, consumer, requests, serial, usb_claim
 from tests.cluster.gadgets import Gadgets
 from tests.cluster.space import Space
 
+VALUES = {
+    "agent.maxPorts": "1",
+    "agent.certificates.mode": "Files",
+    "exporter.mode": "inprocess",
+    "exporter.encryption": "Allowed",
+}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def one_port(usb: ClusterBed) -> Iterator[None]:
     """Every hub of every node offers one port to claims."""
-    with driver.configured(usb, {"agent.maxPorts": "1"}):
+    driver.certify(usb)
+    with driver.configured(usb, VALUES):
         yield
 
 

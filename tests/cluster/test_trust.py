@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from cryptography import x509
 
 from tests.cluster import driver
@@ -18,21 +16,6 @@ from tests.cluster.space import Space
 from usbdra.pki import authority
 
 PKI = "/run/usbdra/pki/current"
-VALUES = {"agent.certificates.mode": "Cluster", "policies.enabled": "true"}
-
-
-@pytest.fixture(scope="module")
-def trusted(usb: ClusterBed) -> Iterator[ClusterBed]:
-    """The driver with the cluster's certificates, policies, and assignments that fence."""
-    with driver.configured(usb, VALUES):
-        usb.api.kubectl(
-            "-n", driver.NAMESPACE, "rollout", "status", "deployment/usbdra-controller",
-            "--timeout=180s", timeout=190,
-        )  # fmt: skip
-        yield usb
-    # What the chart's own values do not hold stays where it was applied.
-    kinds = "validatingadmissionpolicies,validatingadmissionpolicybindings"
-    usb.api.kubectl("delete", kinds, "-l", "app.kubernetes.io/name=usbdra")
 
 
 def assign(bed: ClusterBed, device: str, namespace: str) -> None:
@@ -56,7 +39,7 @@ def wait_tainted(bed: ClusterBed, device: str, namespace: str) -> None:
 
 
 def test_nodes_have_certificates_of_the_cluster_and_links_work(
-    trusted: ClusterBed, gadgets: Gadgets, space: Space
+    usb: ClusterBed, gadgets: Gadgets, space: Space
 ) -> None:
     stick = gadgets.plug("a", "TRUST001", size_mib=4)
     stick.fill()
@@ -68,16 +51,16 @@ def test_nodes_have_certificates_of_the_cluster_and_links_work(
     read = space.shell("reader", "sha256sum /dev/usbdra/usb/block0").split()[0]
     assert read == stick.sha256()
     for name in ("a", "b"):
-        machine = trusted.machine(name)
+        machine = usb.machine(name)
         assert machine.sh(f"stat -Lc '%a %u' {PKI}/tls.key").split()[0] == "600"
-        cert = certificate(trusted, name)
-        uid = trusted.api.core.read_node(name).metadata.uid
+        cert = certificate(usb, name)
+        uid = usb.api.core.read_node(name).metadata.uid
         assert cert.subject == authority.node_subject(name, uid)
         assert cert.issuer.rfc4514_string().startswith("CN=usbdra CA of ")
 
 
 def test_a_running_link_does_not_notice_that_every_certificate_changes_twice(
-    trusted: ClusterBed, gadgets: Gadgets, space: Space
+    usb: ClusterBed, gadgets: Gadgets, space: Space
 ) -> None:
     stick = gadgets.plug("a", "TRUST004", size_mib=16)
     stick.fill()
@@ -86,15 +69,15 @@ def test_a_running_link_does_not_notice_that_every_certificate_changes_twice(
         consumer("reader", "stick", node="b"),
     )
     space.run("reader")
-    (port,) = trusted.machine("b").call("usb.used")
+    (port,) = usb.machine("b").call("usb.used")
     loop = "while :; do dd if=/dev/usbdra/usb/block0 bs=64k iflag=direct 2>/dev/null | sha256sum"
     space.shell("reader", f"({loop} >> /tmp/sums; done) > /dev/null 2>&1 &")
     for _ in range(2):
-        before = {name: certificate(trusted, name) for name in ("a", "b")}
-        trusted.api.kubectl("-n", driver.NAMESPACE, "delete", "secret", "usbdra-ca")
+        before = {name: certificate(usb, name) for name in ("a", "b")}
+        usb.api.kubectl("-n", driver.NAMESPACE, "delete", "secret", "usbdra-ca")
         for name, old in before.items():
-            assert wait_changed(trusted, name, old).issuer != old.issuer
-    (again,) = trusted.machine("b").call("usb.used")
+            assert wait_changed(usb, name, old).issuer != old.issuer
+    (again,) = usb.machine("b").call("usb.used")
     assert again == port, "the same link"
     script = (
         "n=$(wc -l < /tmp/sums); while [ $(wc -l < /tmp/sums) -lt $((n + 2)) ]; do sleep 1; done"
@@ -119,14 +102,14 @@ def wait_changed(bed: ClusterBed, node: str, old: x509.Certificate) -> x509.Cert
 
 
 def test_a_device_named_in_a_copied_config_is_refused_where_it_is(
-    trusted: ClusterBed, gadgets: Gadgets, space: Space
+    usb: ClusterBed, gadgets: Gadgets, space: Space
 ) -> None:
     """No taint stands before a port of the own node: the exporting node has the last word."""
     gadgets.plug("a", "TRUST002")
     device = str(gadgets.published("TRUST002")["device"])
     owner = Space(space.api)
     try:
-        assign(trusted, device, owner.name)
+        assign(usb, device, owner.name)
         port = {"name": "usb", "exactly": {"deviceClassName": VHCI}}
         target = {"name": device, "node": "a"}
         space.apply(
@@ -135,7 +118,7 @@ def test_a_device_named_in_a_copied_config_is_refused_where_it_is(
         )
         said = space.event("FailedPrepareDynamicResources", "thief", "another namespace")
         assert owner.name not in said
-        assert trusted.machine("b").call("usb.used") == []
+        assert usb.machine("b").call("usb.used") == []
         space.delete("pod", "thief")
         owner.apply(
             claim("own", [port], config=[parameters(["usb"], device=target)]),
@@ -144,21 +127,21 @@ def test_a_device_named_in_a_copied_config_is_refused_where_it_is(
         owner.run("holder")
     finally:
         owner.remove()
-        assign(trusted, device, "")
+        assign(usb, device, "")
 
 
 def test_a_device_of_another_namespace_is_not_allocated(
-    trusted: ClusterBed, gadgets: Gadgets, space: Space
+    usb: ClusterBed, gadgets: Gadgets, space: Space
 ) -> None:
     gadgets.plug("a", "TRUST003")
     device = str(gadgets.published("TRUST003")["device"])
     owner = Space(space.api)
     try:
-        assign(trusted, device, owner.name)
-        wait_tainted(trusted, device, owner.name)
+        assign(usb, device, owner.name)
+        wait_tainted(usb, device, owner.name)
         space.apply(usb_claim("other", serial("TRUST003")), consumer("outsider", "other"))
         space.pending("outsider")
         assert "allocation" not in space.claim("other").get("status", {})
     finally:
         owner.remove()
-        assign(trusted, device, "")
+        assign(usb, device, "")
