@@ -39,6 +39,17 @@ VALUES: dict[str, dict[str, str]] = {
         "image.pullSecrets[0].name": "registry",
         "agent.priorityClassName": "",
     },
+    "virtual machines": {
+        "virtualMachines.enabled": "true",
+        "virtualMachines.kind": "Minimal",
+        "virtualMachines.podLabel": "vm.example.com/name",
+        "virtualMachines.socket": "run/qmp.sock",
+        "policies.enabled": "true",
+    },
+    "virtual machines of a platform": {
+        "virtualMachines.enabled": "true",
+        "virtualMachines.kind": "Platform",
+    },
     "every switch the other way": {
         "agent.visibility": "Node",
         "agent.forwardLowSpeed": "true",

@@ -24,6 +24,8 @@ EVERYTHING = {
     "agent.certificates.mode": "Cluster",
     "policies.enabled": "true",
     "requireAssignment": "true",
+    "virtualMachines.enabled": "true",
+    "virtualMachines.kind": "Minimal",
 }
 Right = tuple[str, str, str]
 """(role, resource with its group and names, verb)."""

@@ -42,6 +42,8 @@ class Observed:
     holder: Object | None = None
     place: Place | None = None
     """Where the machine runs now; None while it does not."""
+    current: Place | None = None
+    """The pod of the machine that the holder was made for, while it is there."""
     ahead_of_device: str = ""
     """The attachment that has the same device before this one."""
     ahead_of_machine: int = 0
@@ -114,14 +116,18 @@ def _of_holder(
     """A holder stays while it is where it should be and works; else it goes first."""
     name = found["metadata"]["name"]
     ended = (found.get("status") or {}).get("phase") in ("Failed", "Succeeded")
-    place = holder.place_of(found, seen.contract)
     fits = seen.claim is not None and _claim_fits(seen, seen.claim, wanted)
-    if wanted is not None and place == wanted and fits and not ended:
+    if wanted is not None and fits and not ended and _is_for(seen, found, wanted):
         if found["metadata"].get("deletionTimestamp"):
             return [], f"pod {name} is ending and is made again"
         return [], ""
-    waits = f"pod {name} on node {place.node if place else 'unknown'} is giving the device back"
+    where = f" on node {holder.node(found)}" if holder.node(found) else ""
+    waits = f"pod {name}{where} is giving the device back"
     return _deleted(What.POD, found, namespace), waits
+
+
+def _is_for(seen: Observed, found: Object, wanted: Place) -> bool:
+    return holder.target(found, seen.contract) == wanted.uid
 
 
 def _claim_fits(seen: Observed, claim: Object, wanted: Place | None) -> bool:
@@ -162,7 +168,7 @@ def _status(seen: Observed, refusal: Refusal | None, waits: str) -> list[Act]:
         waits=waits,
         machine=seen.attachment["spec"].get("virtualMachine", {}).get("name", ""),
         running=seen.place is not None,
-        place=holder.place_of(seen.holder, seen.contract) if seen.holder else None,
+        place=seen.current,
         holder=seen.holder,
         claim=seen.claim,
         use=found[0] if found else None,

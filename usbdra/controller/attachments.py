@@ -53,11 +53,11 @@ class AttachmentsPart:
             What.DEVICE: self._mirror(What.DEVICE, "status"),
             What.TEMPLATE: self._mirror(What.TEMPLATE, "spec", labels=ours),
             What.CLAIM: self._mirror(What.CLAIM, "status", labels=held),
-            What.POD: self._mirror(What.POD, "status", labels=held),
+            What.POD: Mirror(self._api, POD, _pod, partial(self._put, What.POD), labels=held),
         }
         if settings.mirror:
             self._mirrors[What.MACHINE] = self._mirror(What.MACHINE, "spec", "status")
-        pods = Mirror(self._api, POD, _machine_pod, self._put_machine_pod, labels=label)
+        pods = Mirror(self._api, POD, _pod, self._put_machine_pod, labels=label)
         self._sources: Sequence[Mirror] = [*self._mirrors.values(), pods]
 
     async def run(self) -> None:
@@ -125,10 +125,12 @@ def _trim(what: What, parts: Sequence[str], item: Object) -> Object:
     return small
 
 
-def _machine_pod(item: Object) -> Object:
-    """Where a pod is and whether it runs; the rest of a pod is large."""
+def _pod(item: Object) -> Object:
+    """Where a pod is and how it is; the rest of a pod is large."""
     small = trimmed(item)
     small["metadata"]["creationTimestamp"] = item["metadata"].get("creationTimestamp", "")
     small["spec"] = {"nodeName": (item.get("spec") or {}).get("nodeName", "")}
-    small["status"] = {"phase": (item.get("status") or {}).get("phase", "")}
+    status = item.get("status") or {}
+    conditions = [c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"]
+    small["status"] = {"phase": status.get("phase", ""), "conditions": conditions}
     return small

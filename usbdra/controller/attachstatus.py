@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from usbdra.controller import holder
 from usbdra.controller.acts import Object
 from usbdra.controller.conditions import Condition, merged
 from usbdra.controller.holder import Place
@@ -39,7 +40,7 @@ class Shown:
     machine: str
     running: bool
     place: Place | None
-    """What the holder was made for."""
+    """The machine's pod that the holder was made for."""
     holder: Object | None
     claim: Object | None
     use: Use | None
@@ -55,9 +56,11 @@ def status(
     if shown.claim is not None:
         found["claimName"] = shown.claim["metadata"]["name"]
         found["claimUID"] = shown.claim["metadata"]["uid"]
-    if shown.holder is not None and shown.place is not None:
+    if shown.holder is not None:
         found["holderName"] = shown.holder["metadata"]["name"]
-        found["nodeName"] = shown.place.node
+        if holder.node(shown.holder):
+            found["nodeName"] = holder.node(shown.holder)
+    if shown.holder is not None and shown.place is not None:
         target = {key: value for key, value in asdict(shown.place).items() if key != "node"}
         found["target"] = {"adapter": "qmp", **target}
     address = shown.plug.get("address")
@@ -108,14 +111,14 @@ def _attached(shown: Shown) -> Condition:
     return Condition("Attached", False, *_fault(shown, shown.holder))
 
 
-def _fault(shown: Shown, holder: Object) -> tuple[str, str]:
+def _fault(shown: Shown, pod: Object) -> tuple[str, str]:
     """Reason and text of a device that is not in its machine though its holder is there."""
     use, plug = shown.use, shown.plug
     if use is None:
-        return "InProgress", _pending(holder)
+        return "InProgress", _pending(pod)
     if use.ready is False:
         return use.reason, use.message
-    node = shown.place.node if shown.place else "unknown"
+    node = holder.node(pod)
     if use.ready is None:
         return "InProgress", f"node {node} is fetching the device"
     claim = shown.claim["metadata"]["uid"] if shown.claim else ""
@@ -124,10 +127,10 @@ def _fault(shown: Shown, holder: Object) -> tuple[str, str]:
     return "InProgress", f"node {node} is plugging the device in"
 
 
-def _pending(holder: Object) -> str:
+def _pending(pod: Object) -> str:
     """Why the holder has no device yet, in the scheduler's words."""
-    name = holder["metadata"]["name"]
-    for condition in (holder.get("status") or {}).get("conditions") or ():
+    name = pod["metadata"]["name"]
+    for condition in (pod.get("status") or {}).get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"pod {name} is not scheduled: {condition.get('message', '')}"
     return f"pod {name} waits for the scheduler"

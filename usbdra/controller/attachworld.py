@@ -83,9 +83,9 @@ class AttachWorld:
         uid, spec = item["metadata"]["uid"], item["spec"]
         device = (key[0], str(spec["device"]))
         found = self._part(What.POD, uid)
-        current = holder.place_of(found, self._contract) if found else None
+        current = holder.target(found, self._contract) if found else ""
         machine = _machine(key, item)
-        pods = self._pods.get(machine, {}).values() if machine else ()
+        pods = list(self._pods.get(machine, {}).values()) if machine else []
         return attach.Observed(
             now=now,
             contract=self._contract,
@@ -96,10 +96,9 @@ class AttachWorld:
             claim=self._part(What.CLAIM, uid),
             holder=found,
             place=runs.place(pods, current, self._socket, self._contract),
+            current=runs.with_uid(pods, current, self._socket, self._contract),
             ahead_of_device=next(iter(self._ahead(item, self._by_device.get(device, ()))), ""),
-            ahead_of_machine=len(self._ahead(item, self._by_machine.get(machine, ())))
-            if machine
-            else 0,
+            ahead_of_machine=len(self._ahead(item, self._by_machine.get(machine or key, ()))),
         )
 
     def machine(self, key: Key) -> machines.Observed | None:

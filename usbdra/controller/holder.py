@@ -9,9 +9,8 @@ node is bound to it. Names hold the attachment's UID: one of an earlier life is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from usbdra.controller.acts import Object
@@ -70,7 +69,7 @@ def pod(
 ) -> Object:
     """The holder. image: `image`, `imagePullPolicy`; `imagePullSecrets` are the node's affair."""
     meta = _metadata(attachment, names)
-    meta["annotations"] = {names.key("target"): json.dumps(asdict(place), sort_keys=True)}
+    meta["annotations"] = {names.key("target"): place.uid}
     here = {"key": "metadata.name", "operator": "In", "values": [place.node]}
     container = {
         "name": "hold",
@@ -112,13 +111,17 @@ def pod(
     return {"metadata": meta, "spec": spec}
 
 
-def place_of(found: Mapping[str, Any], names: Contract) -> Place | None:
-    """What a holder was made for; None for what somebody wrote over."""
-    text = (found["metadata"].get("annotations") or {}).get(names.key("target"), "")
-    try:
-        return Place(**json.loads(text))
-    except (ValueError, TypeError):
-        return None
+def target(found: Mapping[str, Any], names: Contract) -> str:
+    """The UID of the pod that a holder was made for.
+
+    Users can write it, so it is only ever compared with pods of the attachment's machine.
+    """
+    return str((found["metadata"].get("annotations") or {}).get(names.key("target"), ""))
+
+
+def node(found: Mapping[str, Any]) -> str:
+    """Where a holder is; empty until it is scheduled."""
+    return str((found.get("spec") or {}).get("nodeName") or "")
 
 
 def _metadata(attachment: Mapping[str, Any], names: Contract) -> Object:

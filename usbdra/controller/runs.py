@@ -18,21 +18,29 @@ QMP, BUS = "qmp", "usb-bus"
 
 
 def place(
-    pods: Iterable[Mapping[str, Any]], current: Place | None, socket: str, names: Contract
+    pods: Iterable[Mapping[str, Any]], current: str, socket: str, names: Contract
 ) -> Place | None:
     """The pod that a device belongs into now; None while the machine does not run.
 
-    current: where the device is. socket: for pods without an annotation.
+    current: UID of the pod that the device is in. socket: for pods without an annotation.
     """
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
     fresh = [pod for pod in running if not pod["metadata"].get("deletionTimestamp")]
     for found in (fresh, running):
-        same = [p for p in found if current is not None and p["metadata"]["uid"] == current.uid]
-        if same:
-            return _place(same[0], socket, names)
+        same = with_uid(found, current, socket, names)
+        if same is not None:
+            return same
         if found is fresh and fresh:
             return _place(max(fresh, key=_age), socket, names)
     return None
+
+
+def with_uid(
+    pods: Iterable[Mapping[str, Any]], uid: str, socket: str, names: Contract
+) -> Place | None:
+    """The place of one of these pods; None when it is not among them."""
+    found = next((pod for pod in pods if pod["metadata"]["uid"] == uid), None)
+    return _place(found, socket, names) if found is not None else None
 
 
 def _age(pod: Mapping[str, Any]) -> tuple[str, str]:

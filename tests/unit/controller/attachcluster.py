@@ -9,7 +9,6 @@ the two decide functions; `settle` runs it until nothing is left to do, or for a
 from __future__ import annotations
 
 import itertools
-import json
 from collections import deque
 from copy import deepcopy
 from typing import Any
@@ -135,7 +134,11 @@ class AttachCluster:
                 claimed = self.objects[What.CLAIM, name]
                 if claimed.get("status"):
                     continue
+                pod = deepcopy(self.objects[What.POD, name])
+                pod["spec"]["nodeName"] = _wanted_node(pod["spec"])
+                self._store(What.POD, name, pod)
                 self.hold(name)
+                self.settle()
                 self.plug(name, {"bus": 0, "port": number})
 
     def hold(self, name: str, ready: bool = True, reason: str = "Attached") -> None:
@@ -216,9 +219,8 @@ class AttachCluster:
 
     def nodes(self) -> list[str]:
         """Where holders are."""
-        key = CONTRACT.key("target")
-        pods = [self.get(What.POD, name) for name in self.names(What.POD)]
-        return [json.loads(pod["metadata"]["annotations"][key])["node"] for pod in pods]
+        pods = [self.get(What.POD, name)["spec"] for name in self.names(What.POD)]
+        return [pod.get("nodeName") or _wanted_node(pod) for pod in pods]
 
     def _drop(self, what: What, name: str) -> None:
         uid = self.objects[what, name]["metadata"]["uid"]
@@ -243,3 +245,9 @@ class AttachCluster:
 
     def _look(self, items: set[Item]) -> None:
         self._todo.extend(item for item in sorted(items, key=str) if item not in self._todo)
+
+
+def _wanted_node(spec: Stored) -> str:
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (field,) = terms["nodeSelectorTerms"][0]["matchFields"]
+    return str(field["values"][0])

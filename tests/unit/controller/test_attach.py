@@ -40,7 +40,7 @@ def test_on_the_way_in_the_finalizer_is_first_and_the_holder_last(cluster: Attac
     assert order == [What.ATTACHMENT, What.CLAIM, What.POD]
     (name,) = cluster.names(What.POD)
     status = cluster.get(What.ATTACHMENT, "one")["status"]
-    assert (status["holderName"], status["claimName"], status["nodeName"]) == (name, name, "a")
+    assert (status["holderName"], status["claimName"]) == (name, name)
     assert status["target"] == {
         "adapter": "qmp", "pod": "vm-1", "uid": "uid-vm-1", "socket": "run/qmp.sock", "bus": "",
     }  # fmt: skip
@@ -48,7 +48,7 @@ def test_on_the_way_in_the_finalizer_is_first_and_the_holder_last(cluster: Attac
     cluster.schedule(3)
     cluster.settle()
     status = cluster.get(What.ATTACHMENT, "one")["status"]
-    assert status["address"] == {"bus": 0, "port": 3}
+    assert (status["nodeName"], status["address"]) == ("a", {"bus": 0, "port": 3})
     assert cluster.condition("one") == (
         "AttachedToVirtualMachine", "in virtual machine vm (pod vm-1, node a)",
     )  # fmt: skip
@@ -289,6 +289,18 @@ def test_r65_what_an_agent_said_of_an_earlier_pod_is_not_believed(cluster: Attac
     cluster.plug(name, {"bus": 0, "port": 1}, podUID="uid-of-before")
     cluster.settle()
     assert cluster.condition("one")[0] == "InProgress"
+
+
+def test_a_holder_that_a_user_wrote_over_reaches_no_other_machine(cluster: AttachCluster) -> None:
+    attached(cluster)
+    cluster.run("other-1", machine="other")
+    (name,) = cluster.names(What.POD)
+    item = cluster.get(What.POD, name)
+    item["metadata"]["annotations"][CONTRACT.key("target")] = "uid-other-1"
+    cluster._store(What.POD, name, item)
+    cluster.settle()
+    assert "target" not in cluster.get(What.ATTACHMENT, "one")["status"]
+    assert cluster.going(What.POD, name)
 
 
 def test_pods_say_where_their_socket_is(cluster: AttachCluster) -> None:

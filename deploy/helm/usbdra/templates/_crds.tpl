@@ -55,3 +55,11 @@ attributes:
     speed: {type: integer, description: "Mbit/s, 1.5 as 1."}
 {{ include "usbdra.conditions" . }}
 {{- end }}
+
+{{- define "usbdra.machineAddress" -}}
+description: Where the device is inside the virtual machine.
+type: object
+properties:
+  bus: {type: integer, description: "Number of the USB bus, 0 for the one that devices are plugged into."}
+  port: {type: integer, description: Port of that bus.}
+{{- end }}
