@@ -40,6 +40,7 @@ class NodeSpec:
     """One node to make. Memory in MiB; drives are (serial, image, folder in the node).
 
     Of each image in copies the node gets a copy of its own to write, mounted by nobody.
+    parameters go on the kernel's command line, those of modules included (MODULE.NAME=VALUE).
     """
 
     name: str
@@ -50,6 +51,7 @@ class NodeSpec:
     drives: tuple[tuple[str, Path, str], ...] = ()
     copies: tuple[Path, ...] = ()
     modules: tuple[str, ...] = DEFAULT_MODULES
+    parameters: tuple[str, ...] = ()
 
 
 class Bed:
@@ -124,7 +126,7 @@ class Bed:
         }
         append = [f"bed.{key}={value}" for key, value in parameters.items()]
         append += [f"modprobe.blacklist={UNUSED}", f"dummy_hcd.num={GADGET_CONTROLLERS}"]
-        append += ["dummy_hcd.is_super_speed=1"]
+        append += ["dummy_hcd.is_super_speed=1", *spec.parameters]
         machine = Machine(
             name=spec.name,
             folder=Path(),

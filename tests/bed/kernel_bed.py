@@ -15,7 +15,8 @@ MEMORY = 768
 class KernelBed(Bed):
     """Two nodes; each exports and imports. Kernels are Debian series, 6.12 and 6.1.
 
-    bare leaves the wheel out, for work on the bed itself; packages are Debian's, on both nodes.
+    bare leaves the wheel out, for work on the bed itself. Both nodes have these packages (Debian's)
+    and parameters (of the kernel).
     """
 
     def __init__(
@@ -26,13 +27,21 @@ class KernelBed(Bed):
         bare: bool = False,
         detached: bool = False,
         packages: tuple[str, ...] = (),
+        parameters: tuple[str, ...] = (),
     ) -> None:
         drives = []
         if not bare:
             drives.append(("usbdra", project_image(), "/opt/usbdra"))
             drives.append(("tests", tests_image(), "/opt/tests"))
         specs = [
-            NodeSpec(name, kernel, RootSpec(packages), memory=MEMORY, drives=tuple(drives))
+            NodeSpec(
+                name,
+                kernel,
+                RootSpec(packages),
+                memory=MEMORY,
+                drives=tuple(drives),
+                parameters=parameters,
+            )
             for name, kernel in (("a", a), ("b", b))
         ]
         super().__init__(specs, detached=detached)

@@ -67,6 +67,10 @@ class Network:
             self._taps.add(tap)
         return tap
 
+    def host_address(self, act: str, address: str) -> None:
+        """`replace` (add unless it is there) or `del` one more IPv4 address of the host's side."""
+        self._ip("addr", act, f"{address}/24", "dev", BRIDGE)
+
     def cut(self, node: str) -> None:
         """Lose every packet from and to a node, silently: the carrier stays."""
         self._ip("link", "set", f"tap-{node}", "nomaster")

@@ -19,19 +19,26 @@ from tests.bed.node import Node
 from tests.kernel.product import certificates
 
 LOGS = Path("build/results/kernel")
+# usb-storage waits a second before it looks at a disk, for sticks that need it; gadgets do not, and
+# a session has some two hundred such seconds. Benchmarks and cluster tests leave it as it is.
+QUICK = ("usb-storage.delay_use=0",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks, and the order: what leaves the nodes useless until they boot anew comes last."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.kernel)
+    items.sort(key=lambda item: item.get_closest_marker("spoils") is not None)
 
 
 @pytest.fixture(scope="session")
 def running() -> Iterator[Bed]:
     """Two nodes, a with kernel 6.12 and b with 6.1."""
-    bed = adopt(detached_beds()[0]) if os.environ.get("USBDRA_BED") == "running" else KernelBed()
-    if not bed.nodes:
+    if os.environ.get("USBDRA_BED") == "running":
+        bed: Bed = adopt(detached_beds()[0])
+    else:
+        bed = KernelBed(parameters=QUICK)
         bed.up()
     try:
         yield bed
@@ -70,6 +77,18 @@ def pair(bed: Bed, request: Any) -> Pair:
     """Each kernel exports and each imports: 6.12 to 6.1, then 6.1 to 6.12."""
     first, _, second = request.param.split("-")
     return Pair(bed[first], bed[second])
+
+
+@pytest.fixture
+def a_to_b(bed: Bed) -> Pair:
+    """6.12 exports, 6.1 imports: for what does not depend on a kernel, or is of 6.1's ports."""
+    return Pair(bed["a"], bed["b"])
+
+
+@pytest.fixture
+def b_to_a(bed: Bed) -> Pair:
+    """6.1 exports, 6.12 imports."""
+    return Pair(bed["b"], bed["a"])
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from tests.bed.node import Node
-from tests.contract import native_bodies, session_bodies
+from tests.contract import native_bodies
 
 BODIES = Path(native_bodies.__file__)
 RUN = """
@@ -20,19 +20,3 @@ def test_every_promise_holds_on_the_real_kernel(node: Node) -> None:
     node.push(BODIES, "/run/bed/native_bodies.py")
     names = [body.__name__ for body in (*native_bodies.COMMON, *native_bodies.REAL_ONLY)]
     assert json.loads(node.python(RUN, timeout=120).out) == names
-
-
-SESSION = """
-import json, sys
-sys.path.insert(0, "/run/bed")
-import session_bodies
-print(json.dumps(session_bodies.run_real(sys.argv[1], "/run/contract")))
-"""
-
-
-def test_a_whole_session_keeps_its_promises_on_the_real_kernel(node: Node) -> None:
-    node.push(Path(session_bodies.__file__), "/run/bed/session_bodies.py")
-    node.call("gadget.storage", "contract")
-    busid = node.call("usb.wait", "contract", child="disks")["busid"]
-    took = json.loads(node.python(SESSION, busid, timeout=300).out)
-    assert list(took) == [body.__name__ for body in session_bodies.BODIES]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports: the 15 + 15 of 8 controllers, hubs that fill up, and foreign tools that take ports."""
+"""Ports: the 15 + 15 of 8 controllers, hubs that fill up, and foreign tools that take ports.
+
+What the kernels' ports do is tested on both (test_facts.py); what we make of it, on one.
+"""
 
 import pytest
 
@@ -40,8 +43,8 @@ def test_r04_a_port_taken_between_choice_and_attach(node: Node) -> None:
     assert node.python(RACE).out == "[[0, 30], 60]\n"  # each on the next quiet controller
 
 
-def test_r07_a_silent_peer_holds_up_no_one_else(pair: Pair) -> None:
-    exporter, importer = pair.exporter, pair.importer
+def test_r07_a_silent_peer_holds_up_no_one_else(a_to_b: Pair) -> None:
+    exporter, importer = a_to_b.exporter, a_to_b.importer
     assert importer.call("raw.attach_silent", 0, 3) == 0
     exporter.call("gadget.storage", "other")
     exporter.call("usb.wait", "other", child="disks")
@@ -53,8 +56,8 @@ def test_r07_a_silent_peer_holds_up_no_one_else(pair: Pair) -> None:
         detach(importer, 0)
 
 
-def test_foreign_ports_count_as_used_and_are_left_alone(pair: Pair) -> None:
-    exporter, importer = pair.exporter, pair.importer
+def test_foreign_ports_count_as_used_and_are_left_alone(b_to_a: Pair) -> None:
+    exporter, importer = b_to_a.exporter, b_to_a.importer
     busid = {}
     for serial in ("foreign", "ours"):
         exporter.call("gadget.storage", serial)
@@ -75,8 +78,8 @@ def test_foreign_ports_count_as_used_and_are_left_alone(pair: Pair) -> None:
     stock.stop()
 
 
-def test_r03_a_full_hub_is_told_and_the_other_hub_is_not_used(pair: Pair) -> None:
-    exporter, importer = pair.exporter, pair.importer
+def test_r03_a_full_hub_is_told_and_the_other_hub_is_not_used(b_to_a: Pair) -> None:
+    exporter, importer = b_to_a.exporter, b_to_a.importer
     for port in HIGH_PORTS:
         assert importer.call("raw.attach_silent", port, 3) == 0
     assert usbdra(importer, "ports")["free"] == {"high": 0, "super": 120}
@@ -95,8 +98,8 @@ def test_r03_a_full_hub_is_told_and_the_other_hub_is_not_used(pair: Pair) -> Non
         detach(importer, found["port"])
 
 
-def test_two_attaches_at_once_take_two_ports(pair: Pair) -> None:
-    exporter, importer = pair.exporter, pair.importer
+def test_two_attaches_at_once_take_two_ports(a_to_b: Pair) -> None:
+    exporter, importer = a_to_b.exporter, a_to_b.importer
     for serial in ("one", "two"):
         exporter.call("gadget.storage", serial)
         exporter.call("usb.wait", serial, child="disks")

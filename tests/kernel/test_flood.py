@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flood of an exporter's port while a link of it copies a disk: the link belongs to the kernel.
+
+The flood comes from twenty addresses on the nodes' own network: two thousand connections that are
+opened and say nothing, one byte, too much or rubbish, then fifty new ones a second, and some that
+send a byte at a time. The emulated node takes some ten times as long as a real one for each.
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bed.bed import Bed
+from tests.bed.node import Node, Process
+from tests.bed.process import spawn, stop
+from tests.kernel.product import attach, detach, serving, usbdra
+
+pytestmark = pytest.mark.usefixtures("trusted")
+SOURCES = [f"192.168.77.{number}" for number in range(101, 121)]
+PER_SECOND = 50
+PORT = 3241
+MIB = 4
+COPIES = 3
+LEAST_PART = 0.25
+"""Of the undisturbed speed, on one emulated processor that handshakes and the link share."""
+MAX_RSS_KIB = 100 * 1024
+MAX_DESCRIPTORS = 128 + 64
+TRIES = 5
+
+
+@contextmanager
+def flood(bed: Bed, node: Node, log: Path) -> Iterator[None]:
+    """The node's port is flooded while the block runs; it says how many connections it took."""
+    network = bed.network
+    for address in SOURCES:
+        network.host_address("replace", address)
+    argv = [sys.executable, "-m", "tests.fakes.flood", node.ip, str(PORT), str(PER_SECOND)]
+    with log.open("wb") as out:
+        program = spawn(network.inside([*argv, *SOURCES]), stdout=out)
+    try:
+        deadline = time.monotonic() + 120
+        while "flooding" not in log.read_text():
+            assert program.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, "the flood does not begin"
+            time.sleep(0.1)
+        yield
+    finally:
+        stop(program)
+        for address in SOURCES:
+            network.host_address("del", address)
+    assert int(log.read_text().rpartition("made ")[2]) > 1000
+
+
+def copy(importer: Node, disk: str, wrote: str) -> float:
+    """MiB a second of one copy, whose checksum is right."""
+    seen: dict[str, Any] = importer.call("raw.read_sha256", disk, MIB, timeout=120)
+    assert seen["sha256"] == wrote
+    return float(MIB / seen["seconds"])
+
+
+def costs(server: Process) -> tuple[int, int]:
+    """(resident KiB, open descriptors) of the exporter's process."""
+    status = server.node.sh(f"grep VmRSS /proc/{server.pid}/status; ls /proc/{server.pid}/fd")
+    resident, *descriptors = status.splitlines()
+    return int(resident.split()[1]), len(descriptors)
+
+
+def served(importer: Node, host: str, device: str) -> dict[str, Any]:
+    """A device that a newcomer with a certificate gets, as an agent tries again."""
+    for _ in range(TRIES):
+        answer: dict[str, Any] = usbdra(importer, "attach", host, device, check=False)
+        if "port" in answer:
+            return answer
+    pytest.fail(f"no device within {TRIES} tries: {answer}")
+
+
+def test_a_flood_neither_stops_a_link_nor_shuts_anybody_out(
+    bed: Bed, tmp_path: Path, record_property: Any
+) -> None:
+    a, b = bed["a"], bed["b"]
+    for name in ("copied", "newcomer"):
+        a.call("gadget.storage", name)
+        a.call("usb.wait", name, child="disks")
+    wrote = a.call("raw.fill", a.call("usb.find", "copied")["disks"][0], MIB)
+    with serving(a) as server:
+        found = attach(b, a.ip, "copied")
+        disk = b.call("usb.find", "copied", imported=True)["disks"][0]
+        quiet = [copy(b, disk, wrote) for _ in range(COPIES)]
+        with flood(bed, a, tmp_path / "flood.log"):
+            flooded = [copy(b, disk, wrote) for _ in range(COPIES)]
+            resident, descriptors = costs(server)
+            newcomer = served(b, a.ip, "newcomer")
+            flooded.append(copy(b, disk, wrote))
+        quiet.append(copy(b, disk, wrote))
+        part = sum(flooded) / sum(quiet)
+        record_property("quiet_mib_per_s", [round(speed, 2) for speed in quiet])
+        record_property("flooded_mib_per_s", [round(speed, 2) for speed in flooded])
+        record_property("resident_kib", resident)
+        assert part > LEAST_PART, (quiet, flooded)
+        assert resident < MAX_RSS_KIB
+        assert descriptors < MAX_DESCRIPTORS
+        for one in (newcomer, found):
+            detach(b, one["port"])
+        for name in ("copied", "newcomer"):
+            a.call("usb.wait", name, child="disks")
