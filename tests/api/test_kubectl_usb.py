@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.api.accounts import Accounts
+from tests.api.chart import GROUP
 from tests.api.conftest import MakeNode
 from tests.api.devices import PublishingNode, has, until
 from tests.api.test_controller_devices import (
@@ -38,11 +39,15 @@ Run = Callable[..., Awaitable[str]]
 
 @pytest.fixture
 def usb(plane: Alone, tmp_path: Path) -> Run:
-    """Run `kubectl usb`, the plugin found by its name; its output, or what it says on failure."""
-    plugin = tmp_path / "kubectl-usb"
-    start = "from usbdra.cli.kubectl.program import main; main()"
-    plugin.write_text(f"#!{sys.executable}\n{start}\n")
-    plugin.chmod(0o755)
+    """Run `kubectl usb`, the plugin found by its name; its output, or what it says on failure.
+
+    What begins with `__complete` is kubectl's own way to ask for words.
+    """
+    for name, module in (("kubectl-usb", "program"), ("kubectl_complete-usb", "completion")):
+        plugin = tmp_path / name
+        start = f"from usbdra.cli.kubectl.{module} import main; main()"
+        plugin.write_text(f"#!{sys.executable}\n{start}\n")
+        plugin.chmod(0o755)
     environment = {
         **os.environ,
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
@@ -51,8 +56,10 @@ def usb(plane: Alone, tmp_path: Path) -> Run:
     }
 
     async def run(*words: str) -> str:
+        completes = words[0] == "__complete"
+        command = ["__complete", "usb", *words[1:]] if completes else ["usb", *words]
         process = await asyncio.create_subprocess_exec(
-            str(cluster_binary()), "kubectl", "usb", *words,
+            str(cluster_binary()), "kubectl", *command,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=environment,
         )  # fmt: skip
         output, _ = await process.communicate()
@@ -78,6 +85,9 @@ async def test_a_day_of_an_administrator(
             "NAME                         NODE     READY   ASSIGNED   ATTACHED   NAMESPACE",
             f"{STICK}   node-a   True    False      False",
         ]
+        assert (await usb("devices", "-o", "name")).split() == [f"nodeusbdevice.{GROUP}/{STICK}"]
+        lines = (await usb("__complete", "assign", "usb-")).splitlines()
+        assert lines.index(STICK) + 1 == lines.index(":4")
         said = await usb("assign", STICK, "-n", namespace)
         assert said == f"{STICK}: namespace {namespace} may use the device\n"
         (device,) = json.loads(await usb("devices", "-n", namespace, "-o", "json"))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from usbdra.config import Settings
 
 FORMATS = ("table", "wide", "json", "yaml")
+OBJECT_FORMATS = (*FORMATS, "name")
+"""For lists of the API's objects: `name` is what kubectl takes in place of a kind and a name."""
 _NUMBER_STARTS = tuple("0123456789+-.~")
 LINE_FORMATS = ("table", "json")
 """For commands that print as things happen: lines for people, or one JSON object a line."""
@@ -34,7 +36,7 @@ class Invocation:
 
     @property
     def output(self) -> str:
-        """The form of the output: one of FORMATS."""
+        """The form of the output: one of OBJECT_FORMATS."""
         return str(self.given.get("output", "table"))
 
     @property
@@ -76,12 +78,16 @@ class Invocation:
         headers: Iterable[str],
         rows: Callable[[bool], Iterable[Iterable[str]]],
         wide: Iterable[str] = (),
+        names: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Print a result: data for programs, or a table for people.
 
         rows: called with True for the wide table, whose columns are headers and then `wide`.
+        names: `KIND/NAME` of each object, for commands that list objects.
         """
-        if self.output == "json":
+        if self.output == "name":
+            write("".join(f"{table.printable(name)}\n" for name in names()))
+        elif self.output == "json":
             write(json.dumps(data, indent=2, ensure_ascii=not _speaks_utf8(sys.stdout)) + "\n")
         elif self.output == "yaml":
             write(to_yaml(data))

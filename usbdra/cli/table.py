@@ -14,12 +14,25 @@ GAP = "   "
 
 def render(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """The table as text that ends with a line feed; short rows are filled up with nothing."""
-    lines = [[printable(cell) for cell in row] for row in [headers, *rows]]
-    widths = [0] * max(map(len, lines))
-    for line in lines:
-        for column, cell in enumerate(line):
-            widths[column] = max(widths[column], width(cell))
-    return "".join(_padded(line, widths) + "\n" for line in lines)
+    return Growing(headers).add(rows)
+
+
+class Growing:
+    """A table whose rows come one by one; a column only ever gets wider."""
+
+    def __init__(self, headers: Iterable[str]) -> None:
+        self._first: list[list[str]] = [list(headers)]
+        self._widths: list[int] = []
+
+    def add(self, rows: Iterable[Iterable[str]]) -> str:
+        """The text of these rows, the first time with the headers above."""
+        lines = [[printable(cell) for cell in row] for row in [*self._first, *rows]]
+        self._first = []
+        self._widths += [0] * (max(map(len, lines), default=0) - len(self._widths))
+        for line in lines:
+            for column, cell in enumerate(line):
+                self._widths[column] = max(self._widths[column], width(cell))
+        return "".join(_padded(line, self._widths) + "\n" for line in lines)
 
 
 def printable(text: str) -> str:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from usbdra.cli.invocation import to_yaml
-from usbdra.cli.table import printable, render, width
+from usbdra.cli.table import Growing, printable, render, width
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -15,6 +15,13 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 def test_short_rows_and_no_rows() -> None:
     assert render(("A", "B"), [("1",)]) == "A   B\n1\n"
     assert render(("A", "B"), []) == "A   B\n"
+
+
+def test_rows_that_come_later_keep_the_columns() -> None:
+    table = Growing(("A", "B"))
+    assert table.add([("123", "y")]) == "A     B\n123   y\n"
+    assert table.add([("1", "z")]) == "1     z\n"
+    assert table.add([]) == ""
 
 
 @pytest.mark.parametrize(("text", "columns"), [("abc", 3), ("漢字", 4), ("e\u0301", 1), ("é", 1)])

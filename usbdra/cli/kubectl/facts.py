@@ -1,18 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the plugin reads of the cluster for its answers.
 
-Owns which objects are read, and the wait for an assignment. Makes no texts of its own.
+Owns which objects are read. Makes no texts of its own.
 """
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import aclosing
-
 from usbdra.cli.kubectl.causes import pinned
 from usbdra.cli.kubectl.explain import explain_claim, explain_pod
 from usbdra.cli.kubectl.known import Facts, published
-from usbdra.cli.kubectl.views import HubUse, condition
+from usbdra.cli.kubectl.views import HubUse
 from usbdra.cli.kubectl.views import hubs as count_hubs
 from usbdra.errors import ConfigError
 from usbdra.kube import errors
@@ -28,7 +25,6 @@ from usbdra.kube.types import (
     Kind,
     Object,
 )
-from usbdra.kube.watch import Reflector
 
 _CLAIM_WORDS = ("claim", "resourceclaim", "resourceclaims")
 _POD_WORDS = ("pod", "pods", "po")
@@ -56,37 +52,6 @@ async def explain(client: KubeClient, contract: Contract, namespace: str, target
     node = pinned(item if kind is POD else None)
     facts = await _facts(client, contract, namespace, list(own.values()), node)
     return explain_pod(item, own, facts) if kind is POD else explain_claim(item, facts)
-
-
-async def assigned(
-    client: KubeClient, contract: Contract, device: str, namespace: str, seconds: float
-) -> tuple[bool, str]:
-    """Wait until the device is assigned, or free for an empty namespace.
-
-    Returns whether it came to that in time, and the last message of the condition.
-    """
-    wanted = "Assigned" if namespace else "Available"
-    kind = contract.node_device
-    reflector = Reflector(client, kind, fields=f"metadata.name={device}")
-    message = "the controller has not looked at it; does it run?"
-    try:
-        async with asyncio.timeout(seconds), aclosing(reflector.run()) as news:
-            async for _ in news:
-                item = reflector.cache.get(("", device), {})
-                if _answered(item):
-                    found = condition(item, "Assigned")
-                    message = found["message"]
-                    if found["reason"] == wanted:
-                        return True, message
-    except TimeoutError:
-        return False, message
-    return False, message
-
-
-def _answered(item: Object) -> bool:
-    """The status is of this very spec, not of one before."""
-    seen = (item.get("status") or {}).get("observedGeneration", 0)
-    return bool(item) and seen >= item["metadata"].get("generation", 0)
 
 
 async def _facts(

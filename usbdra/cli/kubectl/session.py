@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of the plugin to the cluster: kubeconfig, client, and what views are made of.
+"""One call of the plugin to the cluster: kubeconfig, namespace and client.
 
 Owns the connection. Decides nothing.
 """
@@ -32,15 +32,37 @@ def kubeconfig(given: Path | None) -> Path:
     return path
 
 
-def ask(path: Path | None, work: Callable[[KubeClient], Awaitable[T]]) -> T:
-    """Do the work with a client that is closed afterwards. Raises ApiError and ConfigError."""
-    return asyncio.run(_ask(kubeconfig(path), work))
+def namespace(path: Path | None, given: str | None) -> str:
+    """The namespace meant: the option, that of the kubeconfig's context, `default`.
+
+    Raises ConfigError when there is no kubeconfig; the client says what is wrong in one.
+    """
+    if given:
+        return given
+    import yaml
+
+    try:
+        data = yaml.safe_load(kubeconfig(path).read_text())
+        for entry in data.get("contexts") or ():
+            if entry.get("name") == data.get("current-context"):
+                return str((entry.get("context") or {}).get("namespace") or "default")
+    except (OSError, ValueError, yaml.YAMLError, AttributeError):
+        pass
+    return "default"
 
 
-async def _ask(path: Path, work: Callable[[KubeClient], Awaitable[T]]) -> T:
+def ask(path: Path | None, work: Callable[[KubeClient], Awaitable[T]], timeout: float = 15.0) -> T:
+    """Do the work with a client that is closed afterwards; `timeout` is a request's, in seconds.
+
+    Raises ApiError and ConfigError.
+    """
+    return asyncio.run(_ask(kubeconfig(path), work, timeout))
+
+
+async def _ask(path: Path, work: Callable[[KubeClient], Awaitable[T]], timeout: float) -> T:
     from usbdra.kube.client import KubeClient
 
-    client = await KubeClient.connect(path)
+    client = await KubeClient.connect(path, timeout)
     try:
         return await work(client)
     finally:

@@ -144,9 +144,7 @@ def test_of_several_devices_that_fit_each_has_its_cause_and_few_are_listed() -> 
     assert said_of(waiting(by_cel("vendorID=0951")), one_free) == ""
 
 
-def test_what_a_selector_says_beyond_equalities_makes_nothing_certain() -> (
-    None
-):
+def test_what_a_selector_says_beyond_equalities_makes_nothing_certain() -> None:
     spec = by_cel("serial=ABC")
     cel = spec["devices"]["requests"][0]["exactly"]["selectors"][0]["cel"]
     cel["expression"] += " || device.driver != 'x'"
