@@ -22,4 +22,5 @@ def test_copy(
     samples = copied[way, to, block]
     role = "yardstick" if way == PLAIN else "ours"
     seconds = [sample.seconds for sample in samples]
-    replay(f"{to} in blocks of {block}", seconds, role=role, **rates(samples, block))
+    facts = rates(samples, copied[PLAIN, to, block], block)
+    replay(f"{to} in blocks of {block}", seconds, role=role, **facts)
