@@ -97,7 +97,12 @@ def test_detach_that_takes_long_says_how_far_it_is(usb: Cli, cluster: Cluster) -
     shown = [{"type": "Attached", "status": "True", "reason": "R", "message": "in win"}]
     stored = {**attachment(), "status": {"conditions": shown}}
     cluster.put(KIND, stored)
-    cluster.after_write = lambda verb, kind, item: verb == "delete" and cluster.put(kind, item)
+
+    def finalizer(verb: str, kind: Kind, item: dict[str, Any]) -> None:
+        if verb == "delete":
+            cluster.put(kind, item)
+
+    cluster.after_write = finalizer
     result = usb("detach", STICK, "-o", "json")
     assert result.code == 1
     assert '"done": false, "message": "in win"' in result.out

@@ -14,6 +14,7 @@ from tests.unit.cli.kubectl.conftest import Cluster
 from tests.unit.cli.kubectl.make import record
 from tests.unit.controller.make import CONTRACT, DRIVER, STICK, claim
 from tests.unit.slices.samples import offer
+from usbdra.cli import invocation
 from usbdra.cli.kubectl import lists
 from usbdra.kube.errors import ApiForbidden
 from usbdra.kube.types import RESOURCE_CLAIM, RESOURCE_SLICE
@@ -44,10 +45,9 @@ def test_programs_get_a_list_also_of_nothing(usb: Cli, command: str) -> None:
 def acted(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Things to do one after the other, one each time that something was printed; then Ctrl-C."""
     steps: list[Callable[[], Any]] = []
-    real = lists.write
 
     def write(text: str) -> None:
-        real(text)
+        invocation.write(text)
         if not steps:
             raise KeyboardInterrupt
         steps.pop(0)()
