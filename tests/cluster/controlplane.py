@@ -11,9 +11,10 @@ among them, so that pods reach `kubernetes.default` by plain routing: the bed ne
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +39,8 @@ SERVICE_ADDRESS = "10.96.0.1"  # the API server's own service: always the first 
 ETCD_PORT = 2379
 API_PORT = 443
 _POLL_SECONDS = 0.1
+_GATE_FLAG = "--feature-gates="
+_GATED = ("kube-apiserver", "kube-scheduler", "kube-controller-manager")
 _NO_WATCH = "24h"
 # The controller remembers a node by its name: one that a test removed and another test made anew
 # at once would be taken for the old one, silent for longer than any shorter period.
@@ -168,6 +171,33 @@ class ControlPlane:
             self._components[name] = self._component(name, command)
         self._open_door()
 
+    @contextlib.contextmanager
+    def regated(self, gates: Mapping[str, bool]) -> Iterator[None]:
+        """API server, scheduler and controllers started again with these gates; then as before.
+
+        What is stored stays. Kubelets keep their gates.
+        """
+        parts = [self._components[name] for name in _GATED]
+        before = [list(part.command) for part in parts]
+        flags = self._gate_flags({**self.feature_gates, **gates})
+        plain = [
+            [word for word in command if not word.startswith(_GATE_FLAG)] for command in before
+        ]
+        self._restart(parts, [[*command, *flags] for command in plain])
+        try:
+            yield
+        finally:
+            self._restart(parts, before)
+
+    def _restart(self, parts: Sequence[Component], commands: Sequence[list[str]]) -> None:
+        for part in reversed(parts):
+            part.stop()
+        for part, command in zip(parts, commands, strict=True):
+            part.command = command
+            part.start()
+            if part.name == "kube-apiserver":
+                self.wait_ready()
+
     def wait_ready(self, timeout: float = 60.0) -> None:
         """Wait for the API server's own /readyz, for instance after a test restarted it."""
         deadline = time.monotonic() + timeout
@@ -257,11 +287,11 @@ class ControlPlane:
         self._write_kubeconfig(path, f"https://127.0.0.1:{API_PORT}", client)
         return str(path)
 
-    def _gate_flags(self) -> list[str]:
-        if not self.feature_gates:
+    def _gate_flags(self, gates: Mapping[str, bool] | None = None) -> list[str]:
+        gates = self.feature_gates if gates is None else gates
+        if not gates:
             return []
-        gates = ",".join(f"{name}={str(on).lower()}" for name, on in self.feature_gates.items())
-        return [f"--feature-gates={gates}"]
+        return [_GATE_FLAG + ",".join(f"{name}={str(on).lower()}" for name, on in gates.items())]
 
     def _etcd_flags(self) -> list[str]:
         clients = f"http://127.0.0.1:{ETCD_PORT}"

@@ -39,7 +39,7 @@ def order(bed: ClusterBed, node: str, step: Step) -> None:
 
 def wait_ended(bed: ClusterBed, node: str) -> None:
     """Wait until the agent has ended at the step that was ordered."""
-    bed.machine(node).run(f"while [ -e {FAULT_FILE} ]; do sleep 0.1; done", timeout=_SECONDS)
+    bed.machine(node).run(f"while [ -e {FAULT_FILE} ]; do sleep 0.3; done", timeout=_SECONDS)
 
 
 @contextlib.contextmanager
@@ -148,14 +148,14 @@ def wait_not_ready(space: Space, claim: str, reason: str) -> None:
 def wait_recorded(bed: ClusterBed, node: str, uid: str) -> None:
     """Wait until Prepare has put a claim on record."""
     bed.machine(node).run(
-        f"until [ -e {RECORDS}/{uid}.json ]; do sleep 0.05; done", timeout=_SECONDS
+        f"until [ -e {RECORDS}/{uid}.json ]; do sleep 0.3; done", timeout=_SECONDS
     )
 
 
 def wait_forgotten(bed: ClusterBed, node: str, uid: str) -> None:
     """Wait until there is no record of a claim."""
     bed.machine(node).run(
-        f"while [ -e {RECORDS}/{uid}.json ]; do sleep 0.05; done", timeout=_SECONDS
+        f"while [ -e {RECORDS}/{uid}.json ]; do sleep 0.3; done", timeout=_SECONDS
     )
 
 
@@ -197,7 +197,7 @@ device drops what is cached of it. One line for each read."""
 
 def wait_no_reader(bed: ClusterBed, node: str) -> None:
     """Wait until the containers with READER have ended; the API may not hear of it yet."""
-    script = "while pgrep -f '[b]lock0 of=/dev/null' >/dev/null; do sleep 0.1; done"
+    script = "while pgrep -f '[b]lock0 of=/dev/null' >/dev/null; do sleep 0.3; done"
     bed.machine(node).run(script, timeout=_SECONDS)
 
 
