@@ -70,6 +70,7 @@ class Wire:
         newest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
     ) -> None:
         self.sent = bytearray()
+        self._records = 0
         self._sock = sock
         self._log = os.memfd_create("attacker-keylog")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -94,12 +95,20 @@ class Wire:
             reading.feed(self.read(needed))
         return reading.result
 
+    def exactly(self, size: int) -> bytes:
+        """So many plain bytes. Raises Ended."""
+        data = b""
+        while len(data) < size:
+            data += self.read(size - len(data))
+        return data
+
     def write(self, data: bytes) -> None:
         """Send plain bytes. Raises Ended."""
         if self._in_clear:
             self._send(data)
         else:
             self._through(lambda: self._tls.write(data))
+            self._records += 1
 
     def read(self, most: int) -> bytes:
         """At least one plain byte, and at most so many. Raises Ended."""
@@ -107,14 +116,14 @@ class Wire:
             return self._through(lambda: self._tls.read(most)) or self._ended()
         return self._receive(most) or self._ended()
 
-    def keys(self) -> RecordKeys:
-        """The keys of what this end sends, after one request: for records of any type."""
+    def record(self, kind: int, data: bytes) -> None:
+        """Send one record of any type, protected as the last word of this end."""
         random = bytes(self.sent[_RANDOM_AT : _RANDOM_AT + RANDOM_SIZE])
         log = KeyLog()
         log.add(os.pread(self._log, os.fstat(self._log).st_size, 0))
         suite = SUITES[(self._tls.cipher() or ("",))[0]]
-        found = traffic_keys(log.secrets(random).client, suite)
-        return RecordKeys(found.key, found.iv, sequence=1)
+        keys = traffic_keys(log.secrets(random).client, suite)
+        self._send(RecordKeys(keys.key, keys.iv, self._records).seal(data, kind))
 
     @property
     def _in_clear(self) -> bool:
@@ -197,12 +206,11 @@ class Attacker:
         return Outcome(f"status {answer.status}", granted=given)
 
     def message(self, identity: Path, data: bytes, answer: int) -> bytes:
-        """Send any bytes inside TLS; the first `answer` bytes that come back, or fewer."""
+        """Send any bytes inside TLS; the first `answer` bytes that come back, or none."""
         said = b""
         with contextlib.suppress(Ended), self.wire(identity) as wire:
             wire.write(data)
-            while len(said) < answer:
-                said += wire.read(answer - len(said))
+            said = wire.exactly(answer)
         return said
 
     def raw(self, data: bytes) -> bytes:

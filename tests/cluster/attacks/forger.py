@@ -29,6 +29,11 @@ class Forger:
         """A CA that nobody believes, under any name."""
         return cls(folder, authority.make_authority(common_name, datetime.now(UTC)))
 
+    def impostor(self) -> Forger:
+        """Another CA of the same name."""
+        name = self._ca.cert.subject.rfc4514_string().removeprefix("CN=")
+        return self.stranger(self._folder, name)
+
     def node(self, node: str, uid: str = "", begins: timedelta = timedelta(0)) -> Path:
         """A certificate for a node, good for an hour that begins so long from now."""
         key = authority.new_key()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in a node: what is sent to PORT here goes on to ADDRESS:PORT there, as from this node.
+"""Runs in a node: what comes in goes on to ADDRESS:PORT, as from this node.
 
-    relay.py PORT ADDRESS PORT
+    relay.py ADDRESS PORT
 
-Whoever is root on a node can do this, or a process on its host's network. Says "ready" when it
+Whoever is root on a node can do this, or a process on its host's network. Says "port N" when it
 listens. Standard library only, and only what starts quickly under emulation.
 """
 
@@ -33,15 +33,13 @@ def serve(near: socket.socket, target: tuple[str, int]) -> None:
         back.join()
 
 
-def main(port: str, address: str, far_port: str) -> None:
+def main(address: str, port: str) -> None:
     """Serve until killed."""
-    with socket.create_server(("0.0.0.0", int(port))) as listener:
-        print("ready", flush=True)
+    with socket.create_server(("0.0.0.0", 0)) as listener:
+        print("port", listener.getsockname()[1], flush=True)
         while True:
             near, _ = listener.accept()
-            threading.Thread(
-                target=serve, args=(near, (address, int(far_port))), daemon=True
-            ).start()
+            threading.Thread(target=serve, args=(near, (address, int(port))), daemon=True).start()
 
 
 if __name__ == "__main__":
