@@ -6,9 +6,9 @@
 The agent's own decision about one request, as it follows the exporter's ACQUIRE: the kernel is
 asked about the connection, the peer's Node must bear it out, the claim is read and judged, an audit
 line is written. No device is bound: that is what the decision allows. In turn with it one bare read
-of the claim, below which no decision that reads it can be. Prints JSON, seconds of each round and
-the requests of each: {"read": [], "known": [], "stranger": [], "requests": {"known": [], ...}}.
-A `known` node uses a device of this one, or did lately; nobody knows a `stranger`.
+of the claim, below which no decision that reads it can be. Prints JSON, for
+each way a list of {"seconds", "cpu", "requests"}: `read` is that bare read, `known` the decision
+about a node that uses a device of this one or did lately, `stranger` about one that nobody knows.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def deciding(api: Counted, nodes: NodeAddresses, offer: Offer) -> GuardedBroker:
     return GuardedBroker(Deciding(guard, offer), vouch=vouch)
 
 
-async def timed(act: Callable[[], Awaitable[object]]) -> float:
-    """Seconds of one."""
-    started = time.perf_counter()
+async def timed(act: Callable[[], Awaitable[object]]) -> tuple[float, float]:
+    """Seconds of one, and those of it that this process was on a processor."""
+    started, worked = time.perf_counter(), time.process_time()
     await act()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.process_time() - worked
 
 
-async def rounds(folder: Path, claim: ClaimRef, count: int) -> dict[str, Any]:
+async def rounds(folder: Path, claim: ClaimRef, count: int) -> dict[str, list[dict[str, Any]]]:
     """See above; the first round is a warm-up."""
     tree = SysTree(folder)
     tree.controller().root_hub(3).plug(3, serial=SERIAL.encode())
@@ -119,17 +119,17 @@ async def rounds(folder: Path, claim: ClaimRef, count: int) -> dict[str, Any]:
                     request, peer, sock
                 ),
             }
-            took: dict[str, Any] = {way: [] for way in ways}
-            made: dict[str, list[list[str]]] = {way: [] for way in ways}
+            found: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
             for _ in range(count + 1):
                 for way, act in ways.items():
                     api.made.clear()
-                    took[way].append(await timed(act))
-                    made[way].append(list(api.made))
+                    seconds, cpu = await timed(act)
+                    sample = {"seconds": seconds, "cpu": cpu, "requests": list(api.made)}
+                    found[way].append(sample)
     finally:
         await removed.aclose()
         await client.aclose()
-    return {way: each[1:] for way, each in took.items()} | {"requests": made}
+    return {way: samples[1:] for way, samples in found.items()}
 
 
 async def forbidden(node: NodeName) -> None:
