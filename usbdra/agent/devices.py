@@ -16,7 +16,14 @@ from typing import Protocol
 
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.discovery.tree import device_at
-from usbdra.errors import DeviceBusy, HostInUse, IdentityChanged, NotFound, Refused
+from usbdra.errors import (
+    DeviceBusy,
+    DriverNotRestored,
+    HostInUse,
+    IdentityChanged,
+    NotFound,
+    Refused,
+)
 from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer import drivers
 from usbdra.importer.attach import Attacher as PortAttacher
@@ -252,12 +259,20 @@ class NodeDevices:
         await in_thread(drivers.keep_off, self._root, bound, self._host_drivers)
 
     async def _drivers_back(self, record: DeviceRecord) -> None:
-        """Give the host what was kept off it, if the same device is still there."""
+        """Give the host what was kept off it, if the same device is still there.
+
+        A driver that does not come back is told and stands in nobody's way: a pod could end only
+        when somebody replugs the device.
+        """
         busid = drivers.busid_of(record.drivers_off)
         device = self._at(busid) if busid is not None else None
         proof = record.held.identity if record.held else record.identity
-        if device is not None and (proof is None or _identity(device).same(proof)):
+        if device is None or not (proof is None or _identity(device).same(proof)):
+            return
+        try:
             await in_thread(drivers.give_back, self._root, record.drivers_off, self._host_drivers)
+        except DriverNotRestored as error:
+            log.error("%s, with its host again: %s", record.name, error)
 
     def _held_locally(self, device: UsbDevice) -> Held:
         if device.major is None or device.minor is None:

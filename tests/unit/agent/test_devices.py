@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import repeat
@@ -49,6 +50,7 @@ class Node:
         self.pairs: list[TcpPair] = []
         self.intents: list[Intent] = []
         self.drivers: list[Mapping[str, str]] = []
+        self.host_drivers = HostDrivers(self.root)
         self.devices = self.agent()
 
     def agent(self) -> NodeDevices:
@@ -64,7 +66,7 @@ class Node:
             allowed=self.allow,
             root=self.root,
             detach_timeout=1.0,
-            host_drivers=HostDrivers(self.root),
+            host_drivers=self.host_drivers,
             before_attach=self.check_room,
         )
 
@@ -280,6 +282,18 @@ async def test_r67_host_drivers_are_kept_off_and_given_back(node: Node) -> None:
     await node.devices.release(REF, kept)
     assert driver_of(stick) == "usb-storage"
     await node.devices.release(REF, kept)
+
+
+async def test_a_driver_that_does_not_come_back_keeps_no_claim(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    stick = node.kernel.stub.plug(3, serial=b"A1", interfaces=(STORAGE,))
+    held = await node.devices.take_local(order(B, host_drivers=False), node.off)
+    node.host_drivers.refuse["bind"] = errno.EIO
+    await node.devices.release(REF, record(held, Route.DIRECT, drivers_off=node.drivers[0]))
+    assert "1-1.3:1.0 got no driver again" in caplog.text
+    assert node.devices.holder(NAME) is None
+    assert driver_of(stick) is None
 
 
 async def test_drivers_go_back_only_to_the_device_they_were_taken_from(node: Node) -> None:
