@@ -43,7 +43,7 @@ def published_anew(bed: ClusterBed, link: Callable[[Any], bool]) -> None:
 
     def done(slices: list[Any]) -> bool | None:
         pools = {item.spec.pool.name: item.spec.devices or [] for item in slices}
-        links = [pools.get(f"usblinks-{name}") for name in bed.nodes]
+        links = [pools.get(f"usblink-{name}") for name in bed.nodes]
         return all(found and all(map(link, found)) for found in links) or None
 
     bed.api.wait(
