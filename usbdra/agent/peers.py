@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from usbdra.agent.devices import Connection
-from usbdra.errors import DeviceBusy, NotFound, Refused
+from usbdra.errors import DeviceBusy, LinkError, NotFound, Refused
 from usbdra.exporter import rightful
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.exporter.fence import Allowed, no_fence
-from usbdra.importer.dial import dial
+from usbdra.importer.dial import Link, dial
 from usbdra.kube import errors
 from usbdra.kube.addresses import internal_addresses
 from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
@@ -29,6 +29,9 @@ from usbdra.types import DeviceName, NodeName, Offer
 from usbdra.usbip.extension import ClaimRef as WireClaim
 
 log = logging.getLogger(__name__)
+
+MAX_ADDRESSES = 256
+"""Nodes whose address is remembered: a read of the API less for each of their devices."""
 
 
 SameNode = Callable[[NodeName, str], Awaitable[None]]
@@ -53,23 +56,45 @@ class Dialler:
         self._identity = identity
         self._port = port
         self._encryption = encryption
+        self._addresses: dict[NodeName, str] = {}
 
     async def connect(self, order: Order) -> Connection:
         """A granted connection. Raises NotFound, LinkError, Refused and their kin."""
-        address = await self._address(order.node)
         claim = WireClaim(order.claim.namespace, order.claim.name, order.claim.uid)
-        link = await dial(
-            address,
-            self._port,
-            identity=self._identity(),
-            expect=order.node,
-            encryption=self._encryption,
-        )
-        async with link:
+        async with await self._dial(order.node) as link:
             device = await link.grant(order.name, claim=claim)
             facts = {"device": order.name, "node": order.node, "claim": str(claim)}
             log.info("device granted to us", extra={**facts, "encrypted": link.encrypted})
             return Connection(link.take_socket(), device, link.timings)
+
+    async def _dial(self, node: NodeName) -> Link:
+        """A link to the node at the address that was right last time, else at the one it has now.
+
+        The certificate says whether the node is there; nothing is asked of it before.
+        """
+        known = self._addresses.pop(node, None)
+        if known is not None:
+            try:
+                return await self._dial_at(known, node)
+            except LinkError as error:
+                if (address := await self._address(node)) == known:
+                    raise
+                log.info("node %s was at %s: %s", node, known, error)
+                return await self._dial_at(address, node)
+        return await self._dial_at(await self._address(node), node)
+
+    async def _dial_at(self, address: str, node: NodeName) -> Link:
+        link = await dial(
+            address,
+            self._port,
+            identity=self._identity(),
+            expect=node,
+            encryption=self._encryption,
+        )
+        if len(self._addresses) >= MAX_ADDRESSES:
+            self._addresses.pop(next(iter(self._addresses)))
+        self._addresses[node] = address
+        return link
 
     async def _address(self, name: NodeName) -> str:
         try:

@@ -8,16 +8,19 @@ import pytest
 
 from tests.fakes.kube import FakeKube
 from tests.unit.slices.samples import offer
+from usbdra.agent import peers
 from usbdra.agent.addresses import NodeAddresses
-from usbdra.agent.peers import ClaimGuard
-from usbdra.errors import DeviceBusy, Refused
+from usbdra.agent.peers import ClaimGuard, Dialler
+from usbdra.errors import DeviceBusy, NotAuthenticated, Refused, Unreachable
 from usbdra.exporter import fence
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.kube import errors
 from usbdra.kube.types import NODE, RESOURCE_CLAIM
+from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef as HolderRef
 from usbdra.state.exports import Session
-from usbdra.types import ClaimUid, DeviceName, NodeName
+from usbdra.transport.ktls import Encryption
+from usbdra.types import ClaimUid, DeviceName, Hub, NodeName
 from usbdra.usbip.extension import ClaimRef
 
 DRIVER = "usb.example.com"
@@ -144,3 +147,79 @@ async def test_an_api_that_is_away_ends_no_session() -> None:
     api.fail(errors.ApiUnavailable("get", 503, "ServiceUnavailable", "down"))
     assert not await guard(api).outlived(STICK.name, SESSION)
     assert not await guard(FakeKube()).outlived(STICK.name, Session("key", "a person"))
+
+
+class Nodes:
+    """Where nodes answer; stands in for importer/dial.py."""
+
+    def __init__(self) -> None:
+        self.at = {"10.0.0.1": "node-a"}
+        self.dialled: list[str] = []
+
+    async def dial(self, host: str, port: int, *, expect: str, **_: object) -> Nodes:
+        self.dialled.append(host)
+        if host not in self.at:
+            raise Unreachable(f"{host} does not answer")
+        if self.at[host] != expect:
+            raise NotAuthenticated(f"{host} is not {expect}")
+        return self
+
+    async def grant(self, device: str, *, claim: ClaimRef) -> str:
+        return f"{device} for {claim.name}"
+
+    encrypted = True
+    timings = ()
+
+    def take_socket(self) -> str:
+        return "socket"
+
+    async def __aenter__(self) -> Nodes:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+def node_at(address: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "node-a"},
+        "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+    }
+
+
+async def test_a_nodes_address_is_read_once_and_again_when_the_node_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api, nodes, reads = FakeKube(), Nodes(), 0
+    read = api.get
+
+    async def counted(*args: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read(*args)
+
+    monkeypatch.setattr(api, "get", counted)
+    monkeypatch.setattr(peers, "dial", nodes.dial)
+    api.put(NODE, node_at("10.0.0.1"))
+    dialler = Dialler(api, lambda: None, 3241, Encryption.REQUIRED)  # type: ignore[arg-type,return-value]
+    order = Order(
+        HolderRef("lab", "stick", ClaimUid("uid-1")),
+        DeviceName("stick"),
+        NodeName("node-a"),
+        Hub.HIGH,
+        None,
+        True,
+    )
+    for _ in range(2):
+        assert str((await dialler.connect(order)).device) == "stick for stick"
+    assert reads == 1
+    # moved, and another node has the old address
+    nodes.at = {"10.0.0.1": "node-c", "10.0.0.9": "node-a"}
+    api.put(NODE, node_at("10.0.0.9"))
+    nodes.dialled.clear()
+    for _ in range(2):
+        await dialler.connect(order)
+    assert nodes.dialled == ["10.0.0.1", "10.0.0.9", "10.0.0.9"]
+    # away: one read says that it should be there, and the peer's error is the answer
+    nodes.at = {}
+    with pytest.raises(Unreachable, match=r"10\.0\.0\.9 does not answer"):
+        await dialler.connect(order)
