@@ -127,6 +127,22 @@ class KubeClient:
         """GET any path that answers JSON: discovery, `/version`."""
         return await self._json("GET", path)
 
+    async def text(self, path: str, query: Mapping[str, str], limit: int) -> str:
+        """GET a path that answers plain text, as a pod's log; at most `limit` bytes of it.
+
+        Bytes that are no UTF-8 are replaced.
+        """
+        what = f"GET {path}"
+        response = await self._send("GET", path, query, None, JSON, self._timeout, accept="*/*")
+        try:
+            return (await _read(response, limit)).decode(errors="replace")
+        except (OSError, TimeoutError) as error:
+            raise _unavailable(what, error) from error
+        except _client_error() as error:
+            raise _unavailable(what, error) from error
+        finally:
+            response.close()  # there may be more of it, which nobody wants
+
     async def watch(
         self,
         kind: Kind,
@@ -176,9 +192,7 @@ class KubeClient:
         what = f"{method} {path}"
         response = await self._send(method, path, query or {}, body, content, self._timeout)
         try:
-            data = bytearray()
-            while not response.content.at_eof() and len(data) < MAX_ANSWER:
-                data += await response.content.read(MAX_ANSWER - len(data))
+            data = await _read(response, MAX_ANSWER)
             answer = json.loads(data) if data else {}
         except (OSError, TimeoutError, ValueError, RecursionError) as error:
             raise _unavailable(what, error) from error
@@ -198,12 +212,13 @@ class KubeClient:
         body: Object | None,
         content: str,
         timeout: float,
+        accept: str = JSON,
     ) -> Any:
         import aiohttp
         from yarl import URL
 
         what = f"{method} {path}"
-        headers = {"Accept": JSON, "Content-Type": content}
+        headers = {"Accept": accept, "Content-Type": content}
         try:
             if authorization := await self._access.authorization():
                 headers["Authorization"] = authorization
@@ -224,6 +239,14 @@ class KubeClient:
         if response.status < 300:
             return response
         raise errors.from_status(what, response.status, await _status(response))
+
+
+async def _read(response: Any, limit: int) -> bytes:
+    """The body, or its first `limit` bytes."""
+    data = bytearray()
+    while not response.content.at_eof() and len(data) < limit:
+        data += await response.content.read(limit - len(data))
+    return bytes(data)
 
 
 async def _status(response: Any) -> Object | None:

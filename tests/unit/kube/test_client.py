@@ -175,3 +175,14 @@ async def test_watch_of_an_old_version_expires() -> None:
         server.body = json.dumps(error).encode() + b"\n"
         with pytest.raises(errors.ApiExpired, match="too old"):
             _ = [event async for event in client.watch(RESOURCE_SLICE, "7")]
+
+
+async def test_text_is_read_up_to_a_limit() -> None:
+    async with serving() as (server, client):
+        server.body = b"one\ntwo\xff"
+        assert await client.text("/log", {"tailLines": "5"}, 100) == "one\ntwo\ufffd"
+        assert server.seen[0]["what"] == "GET /log?tailLines=5"
+        assert await client.text("/log", {}, 3) == "one"
+        server.status = 404
+        with pytest.raises(errors.ApiNotFound):
+            await client.text("/log", {}, 3)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program `kubectl usb`; kubectl finds it by its name, `kubectl-usb`.
 
-Owns the group of commands. What they do is in reading.py, assigning.py and attaching.py.
+Owns the group of commands. What they do is in reading.py, assigning.py, attaching.py
+and supporting.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import click
 
 from usbdra import __version__
 from usbdra.cli.group import HELP, HelpingGroup
-from usbdra.cli.kubectl import assigning, attaching, reading
+from usbdra.cli.kubectl import assigning, attaching, reading, supporting
 
 
 def main() -> NoReturn:
@@ -29,5 +30,6 @@ def program() -> None:
     """USB devices of the cluster: who has them, who may, and why not."""
 
 
-for _command in (*reading.COMMANDS, *assigning.COMMANDS, *attaching.COMMANDS):
-    program.add_command(_command)
+for _module in (reading, assigning, attaching, supporting):
+    for _command in _module.COMMANDS:
+        program.add_command(_command)

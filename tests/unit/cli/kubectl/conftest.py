@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.unit.cli.conftest import Cli, Result
 from usbdra.cli.kubectl import assigning, attaching
 from usbdra.cli.kubectl.program import program
 from usbdra.cli.main import run
+from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
 
 KUBECONFIG = """
@@ -24,7 +26,23 @@ contexts:
 
 
 class Cluster(FakeKube):
-    """The API server; every call of the program has a loop of its own."""
+    """The API server; every call of the program has a loop of its own.
+
+    `logs`: by (path, container, previous).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logs: dict[tuple[str, str, bool], str] = {}
+
+    async def raw(self, path: str) -> dict[str, str]:
+        return {"gitVersion": "v1.37.2"} if path == "/version" else {}
+
+    async def text(self, path: str, query: Mapping[str, str], limit: int) -> str:
+        key = (path, query["container"], "previous" in query)
+        if key not in self.logs:
+            raise errors.ApiInvalid(path, 400, "BadRequest", "the container is not there")
+        return self.logs[key][:limit]
 
     async def aclose(self) -> None:
         self._tell()
