@@ -31,7 +31,11 @@ VALUES: dict[str, dict[str, str]] = {
         "exporter.allowedCIDRs[0]": "10.0.0.0/8",
     },
     "the agent listens itself": {"exporter.mode": "inprocess", "exporter.encryption": "Allowed"},
-    "no controller": {"controller.enabled": "false"},
+    "no controller": {
+        "controller.enabled": "false",
+        "requireAssignment": "false",
+        "agent.certificates.mode": "Files",
+    },
     "another group, an image elsewhere": {
         "group": "usb.example.com",
         "image.repository": "registry.example.com/team/usbdra",
