@@ -95,7 +95,8 @@ def test_r03_a_full_hub_is_told_and_the_other_hub_is_not_used(b_to_a: Pair) -> N
         importer.call("usb.wait_used", 0)
         found = attach(importer, exporter.ip, "waits")
         assert found["hub"] == "high"
-        detach(importer, found["port"])
+        importer.call("usb.detach_all")
+        exporter.call("usb.wait", "waits", child="disks")
 
 
 def test_two_attaches_at_once_take_two_ports(a_to_b: Pair) -> None:
@@ -112,5 +113,6 @@ def test_two_attaches_at_once_take_two_ports(a_to_b: Pair) -> None:
             assert process.wait(120).rc == 0, process.err
         rows = importer.call("usb.used")
         assert [row["hub"] for row in rows] == ["hs", "hs"]
-        for row in rows:
-            detach(importer, row["port"])
+        importer.call("usb.detach_all")
+        for serial in ("one", "two"):
+            exporter.call("usb.wait", serial, child="disks")

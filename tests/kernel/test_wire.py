@@ -15,7 +15,7 @@ import pytest
 
 from tests.bed.bed import Bed
 from tests.kernel.conftest import Pair, tls_stat
-from tests.kernel.product import attach, detach, serving
+from tests.kernel.product import attach, serving
 
 pytestmark = pytest.mark.usefixtures("trusted")
 MIB = 1
@@ -54,13 +54,13 @@ def copied(pair: Pair, bed: Bed, file: Path, *flags: str) -> Iterator[None]:
     exporter.call("raw.fill_from_seed", device["disks"][0], MIB, "read")
     wanted = device["busid"] if "--plain" in flags else SERIAL
     with bed.network.capture(importer.name, file, only=""), serving(exporter, *flags):
-        found = attach(importer, exporter.ip, wanted, *flags)
+        attach(importer, exporter.ip, wanted, *flags)
         disk = importer.call("usb.find", SERIAL, imported=True)["disks"][0]
         read = importer.call("raw.read_sha256", disk, MIB)["sha256"]
         assert read == hashlib.sha256(content("read")).hexdigest()
         importer.call("raw.fill_from_seed", disk, MIB, "written")
         yield
-        detach(importer, found["port"])
+        importer.call("usb.detach_all")
         disk = exporter.call("usb.wait", SERIAL, child="disks")["disks"][0]
     written = exporter.call("raw.read_sha256", disk, MIB)["sha256"]
     assert written == hashlib.sha256(content("written")).hexdigest()
