@@ -29,13 +29,11 @@ def attacker(world: World) -> Attacker:
 async def test_who_shows_no_good_certificate_is_not_heard(
     world: World, attacker: Attacker, tmp_path: Path
 ) -> None:
-    ca = read_authority(certificates().ca)
-    name = ca.cert.subject.rfc4514_string().removeprefix("CN=")
-    ours = Forger(tmp_path, ca)
+    ours = Forger(tmp_path, read_authority(certificates().ca))
     for identity, said in (
         (None, "tlsv13 alert certificate required"),
         (certificates().stranger, "tlsv1 alert unknown ca"),
-        (Forger.stranger(tmp_path, name).node("node-b"), "tlsv1 alert unknown ca"),
+        (ours.impostor().node("node-b"), "tlsv1 alert unknown ca"),
         (ours.node("node-b", begins=-2 * HOUR), "sslv3 alert certificate expired"),
         (ours.node("node-b", begins=HOUR), "sslv3 alert bad certificate"),
     ):
