@@ -188,6 +188,13 @@ class DetachStuck(UsbdraError):
     exit_code = 8
 
 
+class PlugFailed(UsbdraError):
+    """A virtual machine did not take the device, or did not give it back; the text says why."""
+
+    reason = "PlugFailed"
+    exit_code = 8
+
+
 class ExportFailed(UsbdraError):
     """Binding to usbip-host or handing over the socket failed; the device is back with its host."""
 
