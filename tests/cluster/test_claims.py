@@ -49,6 +49,7 @@ def test_a_pod_on_b_uses_the_stick_in_a_byte_by_byte(
     assert status["data"] == {
         "name": published["name"],
         "node": "a",
+        "usedOn": "b",
         "serial": "CLAIM001",
         "vendorID": "1d6b",
         "productID": "0104",
