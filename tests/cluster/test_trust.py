@@ -20,12 +20,14 @@ PKI = "/run/usbdra/pki/current"
 
 def assign(bed: ClusterBed, device: str, namespace: str) -> None:
     """As an administrator does; returns when the controller has seen to it."""
+    bed.api.kubectl("wait", "nusb", device, "--for=create", "--timeout=60s", timeout=70)
     bed.api.kubectl(
         "patch", "nusb", device, "--type=merge",
         "-p", f'{{"spec": {{"assignedNamespace": "{namespace}"}}}}',
     )  # fmt: skip
     state = "True" if namespace else "False"
-    bed.api.kubectl("wait", "nusb", device, f"--for=condition=Assigned={state}", "--timeout=60s")
+    condition = f"--for=condition=Assigned={state}"
+    bed.api.kubectl("wait", "nusb", device, condition, "--timeout=60s", timeout=70)
 
 
 def wait_tainted(bed: ClusterBed, device: str, namespace: str) -> None:
