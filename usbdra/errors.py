@@ -202,6 +202,13 @@ class ExportFailed(UsbdraError):
     exit_code = 8
 
 
+class ResetFailed(UsbdraError):
+    """The device did not come back from a reset that was asked for."""
+
+    reason = "ResetFailed"
+    exit_code = 8
+
+
 class DriverNotRestored(UsbdraError):
     """The device was released and its host driver did not come back."""
 

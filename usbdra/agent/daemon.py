@@ -26,11 +26,15 @@ from usbdra.agent.fault import FaultFile
 from usbdra.agent.holds import Holds
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
+from usbdra.agent.plugreports import PlugReports
+from usbdra.agent.plugs import Plugs
 from usbdra.agent.ports import PortCount
 from usbdra.agent.probes import Probes, socket_path
 from usbdra.agent.refusals import RefusalEvents
 from usbdra.agent.removed import RemovedNodes
 from usbdra.agent.reporter import KubeReporter
+from usbdra.agent.resets import Resets
+from usbdra.agent.resetting import DeviceReset
 from usbdra.agent.supervisor import Supervisor
 from usbdra.agent.views import PublishedDevices
 from usbdra.discovery import hostuse, tree
@@ -46,6 +50,7 @@ from usbdra.kube import errors as kube_errors
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import NODE
+from usbdra.locks import ProcessLock
 from usbdra.pki import sets
 from usbdra.plugin.acts import Step
 from usbdra.plugin.files import ClaimFiles
@@ -59,6 +64,8 @@ from usbdra.slices.build import Layout, SliceOptions, Visibility, build
 from usbdra.slices.publish import Owner, SlicePublisher
 from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema
 from usbdra.state.exports import Session
+from usbdra.state.plugs import PlugSchema
+from usbdra.state.resets import ResetSchema
 from usbdra.state.store import RecordStore
 from usbdra.stopping import until_told
 from usbdra.transport.tls import Identity, TlsFiles
@@ -127,7 +134,7 @@ class Agent:
         allowed = self._assignments.require if self._assignments is not None else no_fence
         dialler = Dialler(api, self._identity, options.port, options.encryption)
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
-        self._records = Records(store, self._holds.apply)
+        self._records = Records(store, self._claims_changed)
         self._port_count = PortCount(
             self._vhci.table, self._records, options.max_ports, options.node
         )
@@ -141,7 +148,9 @@ class Agent:
             leases=self._broker,
             allowed=allowed,
             root=options.root,
+            before_release=self._unplug,
         )
+        self._plugs = self._machine_plugs() if options.machines else None
         self._certificate = _certificate(options, api)
         nodes = NodeAddresses(api, self._removed.seen)
         self._guard = ClaimGuard(
@@ -162,6 +171,7 @@ class Agent:
             on_refused=self._refusals,
         )
         board = HealthBoard()
+        self._resets = self._make_resets() if options.resets else None
         self._preparer = Preparer(
             driver=options.driver,
             node=options.node,
@@ -204,6 +214,8 @@ class Agent:
             if self._certificate is not None:
                 group.create_task(self._certificate.run())
             stack.push_async_callback(self._preparer.aclose)
+            if self._plugs is not None:
+                await self._plugs.load()
             lost = await self._recover()
             stack.push_async_callback(self._removed.aclose)
             await self._broker.start()
@@ -218,6 +230,10 @@ class Agent:
             group.create_task(self._holds.run())
             group.create_task(self._links.run())
             group.create_task(self._follow_devices())
+            if self._plugs is not None:
+                group.create_task(self._plugs.run())
+            if self._resets is not None:
+                group.create_task(self._resets.run())
             for ref in lost:
                 self._supervisor.restore(ref)
             log.info(
@@ -225,6 +241,20 @@ class Agent:
                 extra={"node": self._options.node, "devices": len(self._live.snapshot.offers)},
             )
             await asyncio.Event().wait()
+
+    def _make_resets(self) -> Resets:
+        """What resets devices on request, each by the facts of this very moment."""
+        options = self._options
+        act = DeviceReset(
+            options.root,
+            lambda: self._live.snapshot,
+            over_network=self._broker.holder,
+            here=self._devices.holder,
+            host_use=partial(hostuse.holder_of, options.root),
+        )
+        store = RecordStore(options.state_dir / "resets", ResetSchema())
+        lock = ProcessLock(options.run_dir / "resets.lock")
+        return Resets(self._api, Contract(options.group), options.node, store, lock, act)
 
     async def _publish(self) -> None:
         """Slices follow the snapshot and the ports; the Node is their owner."""
@@ -288,6 +318,29 @@ class Agent:
 
     async def _outlived(self, name: DeviceName, session: Session) -> bool:
         return await self._guard.outlived(name, session)
+
+    def _machine_plugs(self) -> Plugs:
+        names = Contract(self._options.group)
+        return Plugs(
+            self._api,
+            names,
+            self._options.node,
+            kubelet_dir=self._options.kubelet_dir,
+            store=RecordStore(self._options.state_dir / "plugs", PlugSchema()),
+            claims=self._records.get,
+            intact=self._devices.intact,
+            reports=PlugReports(self._api, names.attachment),
+            root=self._options.root,
+        )
+
+    def _claims_changed(self) -> None:
+        self._holds.apply()
+        if self._plugs is not None:
+            self._plugs.claims_changed()
+
+    async def _unplug(self, claim: ClaimUid) -> None:
+        if self._plugs is not None:
+            await self._plugs.release(claim)
 
     def _claim_records(self) -> Iterable[ClaimRecord]:
         return self._records.all().values()

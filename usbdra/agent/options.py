@@ -32,6 +32,8 @@ class AgentOptions:
     assignment: str = "Off"
     """Whether NodeUSBDevices say which namespace may use a device: Off (nobody asks them),
     Optional (a device without assignment is everybody's), Required (it is nobody's)."""
+    resets: bool = False
+    """Whether a device is reset when its NodeUSBDevice asks for it; the kind must be there."""
     policy: Policy = field(default_factory=Policy)
     max_ports: int | None = None
     """At most so many ports of each hub; None for all that the kernel has."""
@@ -49,6 +51,8 @@ class AgentOptions:
     kubelet_dir: Path = Path("/var/lib/kubelet")
     cdi_dir: Path = Path("/var/run/cdi")
     claims_dir: Path = Path("/dev/usbdra")
+    machines: bool = False
+    """Whether devices are plugged into virtual machines of this node (USBAttachments)."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
     fault_file: Path | None = None

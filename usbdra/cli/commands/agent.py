@@ -22,6 +22,7 @@ _BOOL = click.Choice(("true", "false"))
 @click.option("--group", metavar="GROUP", help="API group; the driver is usb.GROUP.")
 @click.option("--port", type=TCP_PORT, help="TCP port of the exporter, on every node the same.")
 @click.option("--assignment", type=click.Choice(("Off", "Optional", "Required")), default="Off")
+@click.option("--resets", type=_BOOL, default="false", help="Reset what NodeUSBDevices ask for.")
 @click.option("--visibility", type=click.Choice(("Cluster", "Node")))
 @click.option("--forward-low-speed", type=_BOOL, help="Let 1.5 and 12 Mbit/s cross nodes.")
 @click.option(
@@ -65,6 +66,7 @@ _BOOL = click.Choice(("true", "false"))
 @click.option(
     "--cdi-dir", type=click.Path(path_type=Path), default=Path("/var/run/cdi"), show_default=True
 )
+@click.option("--machines", is_flag=True, help="Plug devices into virtual machines of this node.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
 @click.option(
     "--probe",
@@ -79,6 +81,7 @@ def agent_command(
     group: str | None,
     port: int | None,
     assignment: str,
+    resets: str,
     visibility: str | None,
     forward_low_speed: str | None,
     max_ports: int | None,
@@ -95,6 +98,7 @@ def agent_command(
     log_format: str,
     kubelet_dir: Path,
     cdi_dir: Path,
+    machines: bool,
     kubeconfig: Path | None,
     probe: str | None,
 ) -> int:
@@ -138,6 +142,7 @@ def agent_command(
         exporter_socket=exporter_socket,
         exporter_uid=exporter_uid,
         assignment=assignment,
+        resets=resets == "true",
         visibility=settings.visibility,
         policy=parts.policy(settings),
         max_ports=max_ports or settings.max_ports or None,
@@ -149,6 +154,7 @@ def agent_command(
         run_dir=settings.run_dir,
         kubelet_dir=kubelet_dir,
         cdi_dir=cdi_dir,
+        machines=machines,
         kubeconfig=kubeconfig,
         fault_file=Path(fault) if fault else None,
     )

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out resets that were asked for by an annotation of a NodeUSBDevice, each at most once.
+
+Owns the watch and the records. The answer is an Event of the object. Who may ask is who may
+change the object: the API server's matter. Must not touch the device itself (resetting.py does).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+from usbdra import resetword
+from usbdra.errors import StateError, UsbdraError
+from usbdra.events import event_body, event_name
+from usbdra.kube.custom import Contract
+from usbdra.kube.errors import ApiError
+from usbdra.kube.types import EVENT, Kind, Object
+from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.locks import ProcessLock
+from usbdra.resetword import Request
+from usbdra.state.resets import ResetRecord
+from usbdra.state.store import RecordStore
+from usbdra.types import DeviceName, NodeName
+
+log = logging.getLogger(__name__)
+
+Act = Callable[[DeviceName, bool], Awaitable[None]]
+"""Resets a device of this node, by force or not. Raises UsbdraError."""
+
+
+class Api(Lister, Protocol):
+    """The verbs of KubeClient that this needs."""
+
+    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
+        """See KubeClient.create."""
+        ...
+
+
+class Resets:
+    """Run it. `lock` is one for all agents of the node: two may see one request in an upgrade."""
+
+    def __init__(
+        self,
+        api: Api,
+        names: Contract,
+        node: NodeName,
+        store: RecordStore[ResetRecord],
+        lock: ProcessLock,
+        act: Act,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._api = api
+        self._names = names
+        self._node = node
+        self._store = store
+        self._lock = lock
+        self._act = act
+        self._now = now
+        self._kind = names.node_device
+        self._reflector = Reflector(
+            api, self._kind, fields=f"status.nodeName={node}", on_error=_complain
+        )
+
+    async def run(self) -> None:
+        """Follow the node's objects until cancelled; one request at a time."""
+        async for event in self._reflector.run():
+            if isinstance(event, Change) and event.new is not None:
+                await self._look(event.new)
+
+    async def _look(self, item: Object) -> None:
+        annotations = item["metadata"].get("annotations") or {}
+        word = annotations.get(self._names.key(resetword.ANNOTATION))
+        if not word:
+            return
+        try:
+            request = resetword.read(str(word))
+        except UsbdraError as error:
+            log.warning("a reset is not understood: %s", error, extra={"once": str(error)})
+            return
+        if not request.fresh(self._now()):
+            return
+        try:
+            async with self._lock.held():
+                await self._once(item, request)
+        except StateError as error:  # without a record it could be done twice: not at all, then
+            await self._tell(item, request, error.reason, f"not reset: {error}", warning=True)
+
+    async def _once(self, item: Object, request: Request) -> None:
+        said = (item.get("status") or {}).get("attributes") or {}
+        name = DeviceName(said.get("name") or item["metadata"]["name"])
+        record = self._store.load(name)
+        if record is not None and record.token == request.token:
+            if not record.done:
+                self._store.save(name, ResetRecord(request.token, done=True))
+                text = f"the agent of node {self._node} ended while it reset the device; ask again"
+                await self._tell(item, request, "Interrupted", text, warning=True)
+            return
+        self._store.save(name, ResetRecord(request.token))
+        try:
+            await self._act(name, request.force)
+        except UsbdraError as error:
+            reason, text, warning = error.reason, f"not reset: {error}", True
+        else:
+            reason, text, warning = "Reset", f"reset by node {self._node}", False
+        self._store.save(name, ResetRecord(request.token, done=True))
+        await self._tell(item, request, reason, text, warning=warning)
+
+    async def _tell(
+        self, item: Object, request: Request, reason: str, text: str, *, warning: bool
+    ) -> None:
+        meta, kind = item["metadata"], self._kind
+        about = {"apiVersion": kind.api_version, "kind": kind.kind}
+        body = event_body(
+            {**about, "name": meta["name"], "uid": meta["uid"]},
+            name=event_name(),
+            at=self._now(),
+            reporter=(self._names.driver, self._node),
+            action=resetword.ACTION,
+            reason=reason,
+            note=request.note(text),
+            warning=warning,
+        )
+        log.info("reset of %s: %s", meta["name"], text, extra={"reason": reason})
+        try:
+            await self._api.create(EVENT, body, body["metadata"]["namespace"])
+        except ApiError as error:
+            log.warning("an event was not told: %s", error)
+
+
+def _complain(error: ApiError) -> None:
+    log.warning("requests for resets are not seen: %s", error)
