@@ -14,6 +14,7 @@ import pytest
 from tests.cluster import driver
 from tests.cluster.attacks.forger import Forger
 from tests.cluster.attacks.scene import Scene, staged
+from tests.cluster.attacks.users import User
 from tests.cluster.bed import ClusterBed
 from usbdra.controller import castore
 
@@ -40,6 +41,12 @@ def set_up(hardened: ClusterBed, tmp_path_factory: pytest.TempPathFactory) -> It
     """The victim's stick in node a, and an attacker with the cluster's own CA."""
     with staged(hardened, forger_of(hardened, tmp_path_factory.mktemp("forged"))) as scene:
         yield scene
+
+
+@pytest.fixture(scope="package")
+def user(set_up: Scene) -> User:
+    """Somebody of the other namespace."""
+    return User(set_up)
 
 
 def forger_of(bed: ClusterBed, folder: Path) -> Forger:

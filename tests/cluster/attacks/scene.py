@@ -70,6 +70,12 @@ class Scene:
         kernel = self.a.call("usb.find", self.stick.serial)
         return State(kernel, self.stick.sha256(), look(self.a).held)
 
+    def published(self, node: str) -> list[Any]:
+        """A node's slices, by name."""
+        found = self.bed.api.resource.list_resource_slice(field_selector=f"spec.driver={DRIVER}")
+        mine = [one for one in found.items if one.spec.pool.name.partition("-")[2] == node]
+        return sorted(mine, key=lambda one: str(one.metadata.name))
+
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
         """The device is after the block as it was before: driver, numbers, medium, no session."""
