@@ -45,6 +45,44 @@ def unassign_command(invocation: Invocation, config: Path | None, device: str, f
     return _assign(invocation, config, device, "", force)
 
 
+@click.command("reset")
+@common()
+@NODE_DEVICE
+@click.option("--force", is_flag=True, help="Also while it is in use: what it does then is lost.")
+@pass_invocation
+def reset_command(invocation: Invocation, config: Path | None, device: str, force: bool) -> int:
+    """Reset a device where it is plugged in, and wait until it is back (status 1: not in 30 s).
+
+    As pulling and plugging it again would. What its own node's host uses is never reset.
+    """
+    from datetime import UTC, datetime
+
+    from usbdra import resetword
+    from usbdra.cli.kubectl import waiting
+    from usbdra.cli.kubectl.views import condition
+    from usbdra.errors import DeviceBusy
+    from usbdra.kube.errors import ApiForbidden
+
+    names = contract(invocation)
+    request = resetword.make(datetime.now(UTC), force)
+    patch = {"metadata": {"annotations": {names.key(resetword.ANNOTATION): request.word}}}
+
+    async def work(client: KubeClient) -> tuple[bool, str]:
+        item = await client.get(names.node_device, device)
+        ready, attached = condition(item, "Ready"), condition(item, "Attached")
+        if ready["status"] == "False":
+            return False, ready["message"]
+        if attached["status"] == "True" and not force:
+            raise DeviceBusy(device, f"{attached['message']}; --force resets it all the same")
+        await client.merge(names.node_device, device, patch)
+        try:
+            return await waiting.answered(client, names, device, request, WAIT_SECONDS)
+        except ApiForbidden:
+            return False, "asked for; the answer is an Event, which you may not see"
+
+    return waiting.tell(invocation, device, *ask(config, work), goes_on=False)
+
+
 def _assign(
     invocation: Invocation, config: Path | None, device: str, namespace: str, force: bool
 ) -> int:
@@ -60,4 +98,4 @@ def _assign(
     return waiting.tell(invocation, device, *ask(config, work))
 
 
-COMMANDS = (assign_command, unassign_command)
+COMMANDS = (assign_command, unassign_command, reset_command)

@@ -12,11 +12,13 @@ from contextlib import aclosing
 
 from usbdra.cli.invocation import Invocation
 from usbdra.cli.kubectl.views import condition
+from usbdra.events import CLUSTER_EVENTS
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import Kind, Object
-from usbdra.kube.watch import Reflector
+from usbdra.kube.types import EVENT, Kind, Object
+from usbdra.kube.watch import Change, Reflector
+from usbdra.resetword import Request
 
 NOBODY = "the controller has not looked at it; does it run?"
 
@@ -24,9 +26,11 @@ Judge = Callable[[Object], tuple[bool, str]]
 """From an object, {} when it is gone, to whether it has come to that, and the last word on it."""
 
 
-def tell(invocation: Invocation, device: str, done: bool, message: str) -> int:
-    """Print what became of a device; the exit code."""
-    text = f"{device}: {message}" if done else f"{device}: not done yet: {message}"
+def tell(
+    invocation: Invocation, device: str, done: bool, message: str, *, goes_on: bool = True
+) -> int:
+    """Print what became of a device; the exit code. `goes_on`: what is not done yet may be soon."""
+    text = f"{device}: {message}" if done or not goes_on else f"{device}: not done yet: {message}"
     invocation.line(text, {"device": device, "done": done, "message": message})
     return 0 if done else 1
 
@@ -71,6 +75,28 @@ async def gone(
         return not item, condition(item, "Attached")["message"] if item else "detached"
 
     return await until(client, contract.attachment, name, namespace, judge, seconds)
+
+
+async def answered(
+    client: KubeClient, contract: Contract, device: str, request: Request, seconds: float
+) -> tuple[bool, str]:
+    """Wait for the Event by which a node's agent answers a request for a reset.
+
+    Raises ApiForbidden for who may not see Events.
+    """
+    fields = f"regarding.kind={contract.node_device.kind},regarding.name={device}"
+    reflector = Reflector(client, EVENT, CLUSTER_EVENTS, fields=fields, on_error=_fail)
+    silence = "no agent has answered; does that of the device's node run?"
+    try:
+        async with asyncio.timeout(seconds), aclosing(reflector.run()) as news:
+            async for event in news:
+                item = event.new if isinstance(event, Change) else None
+                if item is not None and request.answered_by(str(item.get("note", ""))):
+                    text = str(item["note"]).removesuffix(request.note(""))
+                    return item["type"] == "Normal", text
+    except TimeoutError:
+        pass
+    return False, silence
 
 
 async def until(
