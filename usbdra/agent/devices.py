@@ -42,6 +42,7 @@ from usbdra.state.claims import (
 from usbdra.types import (
     Attachment,
     BusId,
+    ClaimUid,
     DeviceName,
     Offer,
     PortId,
@@ -69,6 +70,14 @@ Connect = Callable[[Order], Awaitable[Connection]]
 """Dials the exporter of an order and gets its grant. Raises UsbdraError."""
 
 
+BeforeRelease = Callable[[ClaimUid], Awaitable[None]]
+"""Ends what uses the claim's device beyond the claim's own pod; bounded, raises nothing."""
+
+
+async def _nobody_else(claim: ClaimUid) -> None:
+    """Only pods use devices."""
+
+
 class Leases(Protocol):
     """What the exporter of this node has given away (exporter/local.py)."""
 
@@ -94,6 +103,7 @@ class NodeDevices:
         detach_timeout: float = 10.0,
         host_drivers: drivers.DriverFiles = drivers.KERNEL,
         before_attach: Callable[[Order], None] = lambda order: None,
+        before_release: BeforeRelease = _nobody_else,
     ) -> None:
         self._connect = connect
         self._attacher = attacher
@@ -106,6 +116,7 @@ class NodeDevices:
         self._detach_timeout = detach_timeout
         self._host_drivers = host_drivers
         self._before_attach = before_attach
+        self._before_release = before_release
         self._local: dict[DeviceName, ClaimRef] = {}
 
     def holder(self, name: DeviceName) -> ClaimRef | None:
@@ -190,6 +201,8 @@ class NodeDevices:
 
     async def release(self, claim: ClaimRef, device: DeviceRecord) -> None:
         """Give back what the record proves to be ours; nothing there is success."""
+        if device.route is not Route.OBSERVE:
+            await self._before_release(claim.uid)
         if device.route is Route.DIRECT:
             await self._drivers_back(device)
             holder = self._local.get(device.name)

@@ -53,6 +53,7 @@ class Machines:
             machine.users -= 1
             if not machine.users and (machine.client is None or machine.client.closed):
                 self._machines.pop(key, None)
+                await self._hang_up(machine)
 
     async def leave(self, key: Key) -> None:
         """Nothing of ours is in this machine any more: hang up."""

@@ -24,7 +24,17 @@ from usbdra.importer.attach import Attacher, AttachLimits
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef, DeviceRecord, Held, Identity, Intent, Route
 from usbdra.transport.watch import endpoints_of
-from usbdra.types import BusId, ClaimUid, DeviceName, Endpoints, Hub, NodeName, Offer, RemoteDevice
+from usbdra.types import (
+    BusId,
+    ClaimUid,
+    DeviceName,
+    Endpoints,
+    Hub,
+    NodeName,
+    Offer,
+    PortState,
+    RemoteDevice,
+)
 from usbdra.vhci.driver import VhciDriver
 
 A, B = NodeName("a"), NodeName("b")
@@ -41,6 +51,7 @@ class Node:
     def __init__(self, root: Path, kernel: FakeKernel) -> None:
         self.kernel, self.root = kernel, root
         self.abroad: str | None = None
+        self.unplugged: list[tuple[ClaimUid, bool]] = []
         self.was_abroad = False
         self.ending: Callable[[], object] = lambda: None
         self.assigned = ""
@@ -68,7 +79,14 @@ class Node:
             detach_timeout=1.0,
             host_drivers=self.host_drivers,
             before_attach=self.check_room,
+            before_release=self.unplug,
         )
+
+    async def unplug(self, claim: ClaimUid) -> None:
+        """As agent/plugs.py: the device is still attached to the node at this moment."""
+        ports = VhciDriver(self.root, native=self.kernel.vhci).table().ports
+        used = any(port.state is PortState.USED for port in ports)
+        self.unplugged.append((claim, used))
 
     def check_room(self, order: Order) -> None:
         if not next(self.room):
@@ -125,6 +143,14 @@ def order(node: NodeName = A, claim: ClaimRef = REF, host_drivers: bool = True) 
 def record(held: Held | None, route: Route = Route.VHCI, **more: object) -> DeviceRecord:
     made = DeviceRecord("usb", "usb-a", NAME, NAME, A, route, identity=IDENTITY, held=held)
     return replace(made, **more)  # type: ignore[arg-type]
+
+
+async def test_a_device_leaves_its_machine_before_it_leaves_the_node(node: Node) -> None:
+    held = await node.devices.attach_remote(order(), node.intent)
+    await node.devices.release(REF, record(held))
+    assert node.unplugged == [(REF.uid, True)]
+    await node.devices.release(REF, record(None, Route.OBSERVE))
+    assert len(node.unplugged) == 1
 
 
 async def test_a_remote_device_is_held_with_its_link_and_given_back(node: Node) -> None:

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a USBAttachment's status says of the plug: `status.plug`, the agent's part of it.
+
+Owns one queue and one task. The newest word about an attachment wins; an API server that is away
+is asked again with growing pauses and delays nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from usbdra.hotplug.qemu import Address
+from usbdra.kube import errors
+from usbdra.kube.types import Kind, Object
+from usbdra.state.plugs import PlugRecord
+
+log = logging.getLogger(__name__)
+
+MANAGER = "usbdra-agent"
+"""Of all agents: the next node's word replaces this one's."""
+
+
+class Api(Protocol):
+    """The verb of KubeClient that reporting needs."""
+
+    async def apply(
+        self,
+        kind: Kind,
+        body: Object,
+        *,
+        manager: str,
+        namespace: str | None = None,
+        subresource: str = "",
+    ) -> Object:
+        """See KubeClient.apply."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    record: PlugRecord
+    plug: Object
+
+
+class PlugReports:
+    """Run `run`; everything else only queues. A word that was said last is not repeated."""
+
+    def __init__(self, api: Api, kind: Kind, *, backoff: tuple[float, float] = (0.5, 30.0)) -> None:
+        self._api = api
+        self._kind = kind
+        self._backoff = backoff
+        self._words: dict[str, _Word] = {}
+        self._said: dict[str, Object] = {}
+        self._work = asyncio.Event()
+
+    def attached(self, record: PlugRecord, address: Address) -> None:
+        """The machine has the device."""
+        self._say(record, {"attached": True, "address": asdict(address)})
+
+    def detached(self, record: PlugRecord, reason: str, message: str) -> None:
+        """It has not, and why."""
+        self._say(record, {"attached": False, "reason": reason, "message": message[:1024]})
+
+    def forget(self, attachment: str) -> None:
+        """The attachment is not on this node any more; if it comes back, all is said anew."""
+        self._said.pop(attachment, None)
+
+    async def run(self) -> None:
+        """Tell the API server what is queued, for ever."""
+        low, high = self._backoff
+        pause = low
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            try:
+                while self._words:
+                    await self._tell(*next(iter(self._words.items())))
+            except errors.ApiUnavailable as error:
+                log.warning("attachment reports wait: %s", error)
+                self._work.set()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, high)
+            else:
+                pause = low
+
+    def _say(self, record: PlugRecord, plug: dict[str, Any]) -> None:
+        plug |= {"podUID": record.pod, "claimUID": record.claim}
+        if self._said.get(record.attachment) != plug:
+            self._said[record.attachment] = plug
+            self._words[record.attachment] = _Word(record, plug)
+            self._work.set()
+
+    async def _tell(self, uid: str, word: _Word) -> None:
+        """The uid makes an attachment of the same name but another life a conflict."""
+        body: Object = {
+            "metadata": {"name": word.record.name, "uid": uid},
+            "status": {"plug": word.plug},
+        }
+        try:
+            await self._api.apply(
+                self._kind,
+                body,
+                manager=MANAGER,
+                namespace=word.record.namespace,
+                subresource="status",
+            )
+        except errors.ApiUnavailable:
+            raise
+        except errors.ApiNotFound:
+            log.debug("report dropped: the attachment is gone")
+        except errors.ApiError as error:
+            log.warning("report dropped: %s", error)
+        if self._words.get(uid) is word:  # nothing newer came while this was under way
+            del self._words[uid]
