@@ -7,23 +7,25 @@ message waits in the other's queue, so no step depends on how fast a machine is.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tests.cluster.attacks.scene import Scene
 from tests.cluster.leftovers import AGENT
 
 UID = 64241
-# ss(8): type, state, bytes in the receive queue, bytes in the send queue, local address and inode,
-# peer's address and inode. The agent's end has the socket's path, the exporter's is its peer.
+# ss(8): type, state, bytes in the receive and in the send queue, local address and inode, peer's
+# address and inode. The agent's end has the socket's path, the exporter's is its peer.
 _SCRIPT = rf"""
 set -eu
 agent=$(pgrep -f '[u]{AGENT[1:]}')
 exporter=$(pgrep -u {UID} -f '[u]sbdra exporter')
 trap 'kill -CONT $agent' EXIT
 asked() {{
-  until ss -xH | awk '$5 ~ /usbdra-exporter/ && $3 > 0 {{n = 1}} END {{exit !n}}'
+  until ss -xH | awk '$2 == "ESTAB" && $5 ~ /usbdra-exporter/ {{n += $3}} END {{exit !n}}'
   do sleep 0.05; done
 }}
 answered() {{
-  until ss -xH | awk '$5 ~ /usbdra-exporter/ {{peer[$8]}} {{queue[$6] = $3}}
+  until ss -xH | awk '$2 == "ESTAB" {{queue[$6] = $3}} $5 ~ /usbdra-exporter/ {{peer[$8]}}
       END {{for (p in peer) n += queue[p]; exit !n}}'; do sleep 0.05; done
 }}
 status() {{ [ "$(cat /sys/bus/usb/devices/$1/usbip_status)" = $2 ]; }}
@@ -36,12 +38,30 @@ _HANDED_OVER = f"""
 kill -STOP $agent; kill -CONT $exporter
 {_GRANTED}
 """
-STEPS = {
-    "asked": "asked",
-    "granted": f"{_GRANTED} status $busid 1",
-    "handed over": f"{_HANDED_OVER} status $busid 2",
-}
-"""What has happened when the exporter ends; what the agent was asked it finishes afterwards."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What has happened when the exporter ends, and what becomes of it.
+
+    Attributes:
+        name: in the words of docs/exporter.md.
+        script: from the request's arrival to the step.
+        decision: the agent's last word on it in the audit log.
+        cut_off: whether the peer's connection ends with the exporter.
+    """
+
+    name: str
+    script: str
+    decision: str
+    cut_off: bool = True
+
+
+STEPS = (
+    Step("while a device is being bound", "asked", "abandoned"),
+    Step("between grant and hand-over", f"{_GRANTED} status $busid 1", "abandoned"),
+    Step("before the answer", f"{_HANDED_OVER} status $busid 2", "linked", cut_off=False),
+)
 
 
 def stop_agent(scene: Scene) -> None:
@@ -49,9 +69,9 @@ def stop_agent(scene: Scene) -> None:
     scene.a.sh(f"kill -STOP $(pgrep -f '[u]{AGENT[1:]}')")
 
 
-def kill_at(scene: Scene, step: str) -> None:
+def kill_at(scene: Scene, step: Step) -> None:
     """With the agent stopped and a device asked for: end the exporter at a step, go on."""
-    script = f"{_SCRIPT} busid={scene.busid}\n{STEPS[step]}\nkill -9 $exporter"
+    script = f"{_SCRIPT} busid={scene.busid}\n{step.script}\nkill -9 $exporter"
     scene.a.sh(script, timeout=60)
 
 

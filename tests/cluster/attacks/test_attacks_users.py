@@ -15,7 +15,7 @@ from tests.cluster.attacks.journal import Journal
 from tests.cluster.attacks.scene import Scene, assign
 from tests.cluster.attacks.thief import Thief
 from tests.cluster.attacks.users import STRAY, User, copied
-from tests.cluster.claims import claim, consumer, link, ties
+from tests.cluster.claims import USB, VHCI, claim, consumer, link, ties
 from tests.cluster.driver import GROUP
 from tests.cluster.faults import DISK, Reading, reader
 
@@ -32,7 +32,7 @@ def test_another_namespace_is_given_nothing(scene: Scene, user: User) -> None:
         assert "names its device in parameters is made by usbdra controller alone" in said
         for ports in users.ports_alone(scene):
             said = user.refusal(ports)
-            assert "for one link" in said or "needs a request for a USB device of its own" in said
+            assert "is for one link" in said or "needs a request for a USB device" in said
         own = {"key": f"{GROUP}/assigned", "operator": "Equal", "value": user.space.name}
         asked = {
             "by-serial": users.by_serial(scene),
@@ -41,6 +41,11 @@ def test_another_namespace_is_given_nothing(scene: Scene, user: User) -> None:
         }
         for name, request in asked.items():
             user.create(claim(name, [request, link()], ties()), consumer(name, name))
+        for name in (USB, VHCI):
+            user.create(users.extended(f"extended-{name.partition('.')[0]}", name))
+        alone = "needs a request for a USB device of its own"
+        user.space.event("FailedScheduling", "extended-usb-vhci", alone)
+        user.space.pending("extended-usb-devices")
         for name in asked:
             assert "cannot allocate all claims" in user.space.pending(name)
             assert "allocation" not in user.space.claim(name).get("status", {})

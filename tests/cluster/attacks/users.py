@@ -12,6 +12,7 @@ from tests.cluster.api import manifest_text
 from tests.cluster.attacks.scene import BY_HAND, Scene
 from tests.cluster.claims import VHCI, Object, claim, device, link, parameters, serial
 from tests.cluster.driver import DRIVER, GROUP
+from tests.cluster.manifests import pod
 
 STRAY = "stray.example.com"
 """A DeviceClass that an administrator made and the chart's policies do not know."""
@@ -94,6 +95,14 @@ def ports_alone(scene: Scene) -> list[Object]:
         claim("every", [by_serial(scene), every]),
         claim("two", [by_serial(scene), link("one"), link("two")]),
     ]
+
+
+def extended(name: str, cls: str) -> Object:
+    """A pod that asks for a device of a class as an extended resource (KEP-5004)."""
+    made = pod(name)
+    amount = {f"deviceclass.resource.kubernetes.io/{cls}": "1"}
+    made["spec"]["containers"][0]["resources"] = {"limits": amount, "requests": amount}
+    return made
 
 
 def stray_class() -> Object:
