@@ -20,7 +20,7 @@ from usbdra.types import DeviceName, Hub, NodeName, Speed
 class UsbFact:
     """A published USB device. `reason` says why it is not exportable or not usable.
 
-    `assigned_to` is the namespace an admin assigned it to, None when to none.
+    Whose it is only the node that has it says, when it is asked for (exporter/fence.py).
     """
 
     name: DeviceName
@@ -30,7 +30,6 @@ class UsbFact:
     usable: bool = True
     exportable: bool = True
     reason: str = ""
-    assigned_to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,11 +209,6 @@ class _Pairing:
         return Route.DIRECT if target.node == self._node else Route.VHCI
 
     def _allowed(self, fact: UsbFact) -> None:
-        if fact.assigned_to not in (None, self._ref.namespace):
-            raise Refused(
-                f"device {fact.name} is assigned to namespace {fact.assigned_to}, and {self._ref} "
-                f"is of namespace {self._ref.namespace}"
-            )
         if not fact.usable or (fact.node != self._node and not fact.exportable):
             raise Refused(f"device {fact.name} of node {fact.node} is not offered: {fact.reason}")
 

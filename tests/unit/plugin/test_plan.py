@@ -161,7 +161,7 @@ def test_several_devices_of_one_request_are_numbered() -> None:
 
 def test_admin_access_looks_and_holds_nothing() -> None:
     body = claim(result("usb", "usb-a", "stick", adminAccess=True))
-    facts = {**FACTS, ("usb-a", "stick"): usb_fact("stick", assigned_to="other")}
+    facts = {**FACTS, ("usb-a", "stick"): usb_fact("stick", exportable=False)}
     (device,) = planned(body, facts).devices
     assert (device.route, device.exclusive) == (Route.OBSERVE, False)
 
@@ -173,7 +173,7 @@ def test_admin_access_to_a_port_takes_no_device_that_parameters_name(node: str) 
         config=[opaque(device={"name": "stick", "node": node})],
     )
     target = Target(DeviceName("stick"), NodeName(node))
-    fact = usb_fact("stick", node=node, assigned_to="other")
+    fact = usb_fact("stick", node=node, exportable=False)
     (device,) = planned(body, named={target: fact}).devices
     assert (device.route, device.exclusive) == (Route.OBSERVE, False)
 
@@ -269,7 +269,6 @@ def test_unallocated_claim() -> None:
 @pytest.mark.parametrize(
     ("fact", "text"),
     [
-        (usb_fact("stick", assigned_to="prod"), "assigned to namespace prod"),
         (usb_fact("stick", exportable=False, reason="12 Mbit/s stays local"), "12 Mbit/s stays"),
         (usb_fact("stick", usable=False, reason="mounted at /"), "mounted at /"),
         (usb_fact("stick", speed=Speed.UNKNOWN), "no known speed"),
