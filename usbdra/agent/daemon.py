@@ -24,6 +24,7 @@ from usbdra.agent.devices import NodeDevices
 from usbdra.agent.export import Export
 from usbdra.agent.fault import FaultFile
 from usbdra.agent.holds import Holds
+from usbdra.agent.linkreports import LinkReports
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.plugreports import PlugReports
@@ -50,7 +51,6 @@ from usbdra.kube import errors as kube_errors
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import NODE
-from usbdra.locks import ProcessLock
 from usbdra.pki import sets
 from usbdra.plugin.acts import Step
 from usbdra.plugin.files import ClaimFiles
@@ -65,9 +65,9 @@ from usbdra.slices.publish import Owner, SlicePublisher
 from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema
 from usbdra.state.exports import Session
 from usbdra.state.plugs import PlugSchema
-from usbdra.state.resets import ResetSchema
 from usbdra.state.store import RecordStore
 from usbdra.stopping import until_told
+from usbdra.transport import measure
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
 from usbdra.types import ClaimUid, DeviceName, NodeName, Port
@@ -171,6 +171,14 @@ class Agent:
             on_refused=self._refusals,
         )
         board = HealthBoard()
+        self._link_reports = LinkReports(
+            self._reporter,
+            api,
+            options.driver,
+            self._claim_records,
+            partial(measure.links_to, options.port),
+            seconds=options.link_report_seconds,
+        )
         self._resets = self._make_resets() if options.resets else None
         self._preparer = Preparer(
             driver=options.driver,
@@ -181,7 +189,7 @@ class Agent:
             view=PublishedDevices(api, options.driver, options.node, lambda: self._live.snapshot),
             attacher=self._devices,
             files=ClaimFiles(options.driver, options.cdi_dir, options.claims_dir),
-            reporter=self._reporter,
+            reporter=self._link_reports,
             node_lock=NodeLock(options.run_dir / "agent.lock", self._records.load),
             board=board,
             on_step=FaultFile(options.fault_file) if options.fault_file else _go_on,
@@ -232,6 +240,8 @@ class Agent:
             group.create_task(self._follow_devices())
             if self._plugs is not None:
                 group.create_task(self._plugs.run())
+            if self._options.link_report_seconds:
+                group.create_task(self._link_reports.run())
             if self._resets is not None:
                 group.create_task(self._resets.run())
             for ref in lost:
@@ -244,17 +254,14 @@ class Agent:
 
     def _make_resets(self) -> Resets:
         """What resets devices on request, each by the facts of this very moment."""
-        options = self._options
         act = DeviceReset(
-            options.root,
+            self._options.root,
             lambda: self._live.snapshot,
             over_network=self._broker.holder,
             here=self._devices.holder,
-            host_use=partial(hostuse.holder_of, options.root),
+            host_use=partial(hostuse.holder_of, self._options.root),
         )
-        store = RecordStore(options.state_dir / "resets", ResetSchema())
-        lock = ProcessLock(options.run_dir / "resets.lock")
-        return Resets(self._api, Contract(options.group), options.node, store, lock, act)
+        return Resets.of_node(self._api, self._options, act)
 
     async def _publish(self) -> None:
         """Slices follow the snapshot and the ports; the Node is their owner."""

@@ -32,6 +32,8 @@ class AgentOptions:
     assignment: str = "Off"
     """Whether NodeUSBDevices say which namespace may use a device: Off (nobody asks them),
     Optional (a device without assignment is everybody's), Required (it is nobody's)."""
+    link_report_seconds: int = 60
+    """Between two looks at what links carry, for their claims' status; 0 for none."""
     resets: bool = False
     """Whether a device is reset when its NodeUSBDevice asks for it; the kind must be there."""
     policy: Policy = field(default_factory=Policy)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from usbdra import resetword
+from usbdra.agent.options import AgentOptions
 from usbdra.errors import StateError, UsbdraError
 from usbdra.events import event_body, event_name
 from usbdra.kube.custom import Contract
@@ -21,7 +22,7 @@ from usbdra.kube.types import EVENT, Kind, Object
 from usbdra.kube.watch import Change, Lister, Reflector
 from usbdra.locks import ProcessLock
 from usbdra.resetword import Request
-from usbdra.state.resets import ResetRecord
+from usbdra.state.resets import ResetRecord, ResetSchema
 from usbdra.state.store import RecordStore
 from usbdra.types import DeviceName, NodeName
 
@@ -64,6 +65,13 @@ class Resets:
         self._reflector = Reflector(
             api, self._kind, fields=f"status.nodeName={node}", on_error=_complain
         )
+
+    @classmethod
+    def of_node(cls, api: Api, options: AgentOptions, act: Act) -> Resets:
+        """With records and lock where this node keeps them."""
+        store = RecordStore(options.state_dir / "resets", ResetSchema())
+        lock = ProcessLock(options.run_dir / "resets.lock")
+        return cls(api, Contract(options.group), options.node, store, lock, act)
 
     async def run(self) -> None:
         """Follow the node's objects until cancelled; one request at a time."""

@@ -22,6 +22,7 @@ _BOOL = click.Choice(("true", "false"))
 @click.option("--group", metavar="GROUP", help="API group; the driver is usb.GROUP.")
 @click.option("--port", type=TCP_PORT, help="TCP port of the exporter, on every node the same.")
 @click.option("--assignment", type=click.Choice(("Off", "Optional", "Required")), default="Off")
+@click.option("--link-report-seconds", type=click.IntRange(0), default=60, show_default=True)
 @click.option("--resets", type=_BOOL, default="false", help="Reset what NodeUSBDevices ask for.")
 @click.option("--visibility", type=click.Choice(("Cluster", "Node")))
 @click.option("--forward-low-speed", type=_BOOL, help="Let 1.5 and 12 Mbit/s cross nodes.")
@@ -81,6 +82,7 @@ def agent_command(
     group: str | None,
     port: int | None,
     assignment: str,
+    link_report_seconds: int,
     resets: str,
     visibility: str | None,
     forward_low_speed: str | None,
@@ -142,6 +144,7 @@ def agent_command(
         exporter_socket=exporter_socket,
         exporter_uid=exporter_uid,
         assignment=assignment,
+        link_report_seconds=link_report_seconds,
         resets=resets == "true",
         visibility=settings.visibility,
         policy=parts.policy(settings),

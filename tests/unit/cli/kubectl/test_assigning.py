@@ -19,8 +19,8 @@ KIND = CONTRACT.node_device
 KEY = CONTRACT.key("reset")
 
 
-def device(**reasons: str) -> dict[str, Any]:
-    item = record(**reasons)
+def device(namespace: str = "lab", **reasons: str) -> dict[str, Any]:
+    item = record(namespace, **reasons)
     item["kind"] = KIND.kind
     return item
 
