@@ -21,6 +21,7 @@ from usbdra.errors import StateError
 from usbdra.state.schema import Schema
 
 T = TypeVar("T")
+_Stamp = tuple[int, int, int, int, int]
 
 MAX_BYTES = 1 << 20
 _SUFFIX = ".json"
@@ -39,12 +40,16 @@ class SetAside:
 class RecordStore(Generic[T]):
     """The records of one kind in `directory`, which is made when missing (mode 0700).
 
-    Names are file names without the suffix: letters, digits, `.`, `_`, `-`.
+    Names are file names without the suffix: letters, digits, `.`, `_`, `-`. Records are values:
+    who reads one twice may get the same object.
     """
 
     def __init__(self, directory: Path, schema: Schema[T]) -> None:
         self._directory = directory
         self._schema = schema
+        # What each file held when it was last read. Another process may write it at any time, so
+        # it is looked at each time; a replaced file has another inode and times.
+        self._known: dict[str, tuple[_Stamp, T]] = {}
 
     def save(self, name: str, record: T) -> None:
         """Write the record so that it is on disk, whole, when this returns.
@@ -110,6 +115,7 @@ class RecordStore(Generic[T]):
         path = self._path(name)
         try:
             path.unlink()
+            self._known.pop(path.name, None)
             _sync_directory(self._directory)
         except FileNotFoundError:
             return
@@ -132,16 +138,22 @@ class RecordStore(Generic[T]):
         return json.dumps(document, sort_keys=True).encode() + b"\n"
 
     def _read(self, path: Path) -> T | SetAside | None:
+        known = self._known.pop(path.name, None)
         try:
-            raw = _read_file(path)
+            if known is not None and known[0] == _stamp(path.stat()):
+                self._known[path.name] = known
+                return known[1]
+            raw, stamp = _read_file(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StateError(f"record {path} cannot be read: {error}") from error
         try:
-            return self._decode(raw)
+            found = self._decode(raw)
         except (ValueError, RecursionError) as error:
             return _set_aside(path, str(error))
+        self._known[path.name] = stamp, found
+        return found
 
     def _decode(self, raw: bytes) -> T:
         if len(raw) > MAX_BYTES:
@@ -180,9 +192,13 @@ def _write_file(path: Path, text: bytes) -> None:
         os.close(fd)
 
 
-def _read_file(path: Path) -> bytes:
+def _read_file(path: Path) -> tuple[bytes, _Stamp]:
     with path.open("rb") as file:
-        return file.read(MAX_BYTES + 1)
+        return file.read(MAX_BYTES + 1), _stamp(os.fstat(file.fileno()))
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 def _sync_directory(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,30 @@ def test_round_trip_with_private_modes(store: RecordStore[ExportRecord], tmp_pat
     store.delete("1-3")
     store.delete("1-3")
     assert store.load_all() == ({}, [])
+
+
+def test_r42_what_another_process_writes_is_seen_and_the_rest_is_decoded_once(
+    store: RecordStore[ExportRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+    decode = ExportSchema.decode
+
+    def counted(self: ExportSchema, version: int, data: dict[str, object]) -> ExportRecord:
+        decoded.append(version)
+        return decode(self, version, data)
+
+    monkeypatch.setattr(ExportSchema, "decode", counted)
+    other = RecordStore(tmp_path / "exports", ExportSchema())
+    other.save("1-3", RECORD)
+    for _ in range(3):
+        assert store.load("1-3") == RECORD
+    assert decoded == [1]
+    for key in ("x", "y", "z"):  # of the same size, one right after the other
+        theirs = replace(RECORD, session=Session(key, "claim team/cam of node-b"))
+        other.save("1-3", theirs)
+        assert store.load("1-3") == theirs
+    other.delete("1-3")
+    assert store.load("1-3") is None
 
 
 def test_the_file_on_disk(store: RecordStore[ExportRecord], tmp_path: Path) -> None:
