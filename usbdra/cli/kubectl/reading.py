@@ -95,4 +95,31 @@ def _list(invocation: Invocation, config: Path | None, listing: Listing, watch: 
     ask(config, lambda client: show(client, listing, invocation))
 
 
-COMMANDS = (devices_command, claims_command, ports_command, explain_command)
+@click.command("top")
+@LISTING
+@NAMESPACE
+@pass_invocation
+def top_command(invocation: Invocation, config: Path | None, namespace: str | None) -> None:
+    """Links between nodes: throughput, latency and what was sent again, the busiest first.
+
+    As the node that uses the device told last; AGE says when.
+    """
+    from datetime import UTC, datetime
+
+    from usbdra.cli.kubectl import links
+    from usbdra.kube.types import RESOURCE_CLAIM
+
+    driver = contract(invocation).driver
+    claims = ask(config, lambda client: client.list(RESOURCE_CLAIM, namespace))["items"]
+    found = links.read(claims, driver)
+    now = datetime.now(UTC)
+    invocation.show(
+        [link.data for link in found],
+        links.HEADERS,
+        lambda wide: (links.row(link, now, wide) for link in found),
+        links.WIDE,
+        lambda: [f"resourceclaim.{RESOURCE_CLAIM.group}/{link.data['claim']}" for link in found],
+    )
+
+
+COMMANDS = (devices_command, claims_command, ports_command, top_command, explain_command)

@@ -20,7 +20,7 @@ KEY = CONTRACT.key("reset")
 
 
 def device(namespace: str = "lab", **reasons: str) -> dict[str, Any]:
-    item = record(namespace, **reasons)
+    item = record(namespace, "a", 480, STICK, **reasons)
     item["kind"] = KIND.kind
     return item
 
