@@ -7,7 +7,7 @@ change in them needs no new root disk.
 
 import gzip
 import lzma
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.bed.cache import digest, entry, tree_digest
@@ -33,21 +33,22 @@ def initrd(kernel: Kernel) -> Path:
     busybox = Path(program("busybox"))
 
     def build(folder: Path) -> None:
-        modules = dict(_early_modules(kernel))
+        modules = dict(early_modules(kernel, EARLY))
         files = {f"modules/{i:02d}-{name}": data for i, (name, data) in enumerate(modules.items())}
         files["bin/busybox"] = busybox.read_bytes()
         files["init"] = (GUEST / "initrd-init").read_bytes()
         for path in sorted(GUEST.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 files[f"bed/{path.relative_to(GUEST)}"] = path.read_bytes()
-        (folder / "initrd").write_bytes(gzip.compress(_cpio(files), compresslevel=1, mtime=0))
+        packed = gzip.compress(cpio(files, FOLDERS), compresslevel=1, mtime=0)
+        (folder / "initrd").write_bytes(packed)
 
     key = digest(kernel.root.name, tree_digest([GUEST, busybox]), EARLY, "v1")
     return entry("initrd", f"{kernel.release}-{key[:12]}", build) / "initrd"
 
 
-def _early_modules(kernel: Kernel) -> Iterator[tuple[str, bytes]]:
-    """(file name, plain contents) of the early modules, each after those it depends on."""
+def early_modules(kernel: Kernel, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+    """(file name, plain contents) of modules, each after those it depends on."""
     depends: dict[str, list[str]] = {}
     by_name: dict[str, str] = {}
     for line in (kernel.modules / "modules.dep").read_text().splitlines():
@@ -56,7 +57,7 @@ def _early_modules(kernel: Kernel) -> Iterator[tuple[str, bytes]]:
         by_name[path.rpartition("/")[2].partition(".")[0].replace("-", "_")] = path
     builtin = (kernel.modules / "modules.builtin").read_text().replace("-", "_")
     done: set[str] = set()
-    for name in EARLY:
+    for name in names:
         if f"/{name}.ko" in builtin:
             continue
         if name not in by_name:
@@ -70,11 +71,11 @@ def _early_modules(kernel: Kernel) -> Iterator[tuple[str, bytes]]:
                 yield path.rpartition("/")[2].partition(".")[0] + ".ko", plain
 
 
-def _cpio(files: dict[str, bytes]) -> bytes:
+def cpio(files: dict[str, bytes], empty: Sequence[str] = ()) -> bytes:
     """A cpio archive in the kernel's "newc" format (Documentation/driver-api/early-userspace)."""
     out = bytearray()
     folders = {str(parent) for name in files for parent in Path(name).parents} - {"."}
-    for name in sorted({*FOLDERS, *folders}):
+    for name in sorted({*empty, *folders}):
         _member(out, name, 0o040755, b"")
     for name, data in files.items():
         runnable = data[:2] == b"#!" or data[:4] == b"\x7fELF"

@@ -21,6 +21,7 @@ from usbdra.controller.mirror import Mirror, trimmed
 from usbdra.controller.parts import Office
 from usbdra.controller.queue import WorkQueue
 from usbdra.kube.custom import MANAGED_BY, MANAGER
+from usbdra.kube.errors import ApiNotFound
 from usbdra.kube.types import CLAIM_TEMPLATE, POD, RESOURCE_CLAIM, Kind, Object
 from usbdra.kube.watch import Key
 
@@ -82,8 +83,11 @@ class AttachmentsPart:
         """Decide about one object and do it; what was written is looked at again."""
         decision = self._decide(key)
         for act in decision.acts:
-            stored = await carry_out(self._api, self._kinds[act.what], act)
-            if stored is not None and not _ended(stored):
+            try:
+                stored = await carry_out(self._api, self._kinds[act.what], act)
+            except ApiNotFound:  # gone with its last finalizer, and the news is on its way
+                return None
+            if stored is not None:
                 self._mirrors[act.what].absorb(stored)
         return decision.again
 
@@ -105,12 +109,6 @@ class AttachmentsPart:
         for item in items:
             if item.what in self._mirrors:
                 self.queue.add(f"{item.what.value}/{item.namespace}/{item.name}")
-
-
-def _ended(stored: Object) -> bool:
-    """The write took the last finalizer: the object is gone, and its end may be known already."""
-    meta = stored["metadata"]
-    return bool(meta.get("deletionTimestamp")) and not meta.get("finalizers")
 
 
 def _trim(what: What, parts: Sequence[str], item: Object) -> Object:

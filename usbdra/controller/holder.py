@@ -45,23 +45,27 @@ def name(attachment: Mapping[str, Any]) -> str:
 def claim(attachment: Mapping[str, Any], template: Mapping[str, Any], names: Contract) -> Object:
     """The ResourceClaim, after the template that the device's assignment made."""
     spec = template["spec"]["spec"]
+    # In the order of names: a patch of the claim's status writes opaque parameters so, and the
+    # API refuses it as a change of the allocation when they were created in another (1.37).
     parameters = {
         "apiVersion": f"{names.driver}/{PARAMETERS_VERSION}",
-        "kind": PARAMETERS,
-        "driver": "none",
         "childNodes": [],
+        "driver": "none",
+        "kind": PARAMETERS,
     }
     alone = {"requests": ["usb"], "opaque": {"driver": names.driver, "parameters": parameters}}
     devices = {**spec["devices"], "config": [*spec["devices"].get("config", ()), alone]}
     meta = _metadata(attachment, names)
-    meta["annotations"] = {names.hash_key: _hash(template, names)}
+    # Not the template's own key: claims with that one are the device's, and go with it.
+    meta["annotations"] = {names.key("template-hash"): _hash(template, names.hash_key)}
     meta["labels"][names.device_key] = attachment["spec"]["device"]
     return {"metadata": meta, "spec": {**spec, "devices": devices}}
 
 
 def is_current(found: Mapping[str, Any], template: Mapping[str, Any], names: Contract) -> bool:
     """The claim asks for the device where it is now."""
-    return bool(_hash(found, names) == _hash(template, names))
+    made_of = _hash(found, names.key("template-hash"))
+    return bool(made_of == _hash(template, names.hash_key))
 
 
 def pod(
@@ -132,5 +136,5 @@ def _metadata(attachment: Mapping[str, Any], names: Contract) -> Object:
     return {"name": name(attachment), "labels": labels, "ownerReferences": [owner]}
 
 
-def _hash(item: Mapping[str, Any], names: Contract) -> Any:
-    return (item["metadata"].get("annotations") or {}).get(names.hash_key)
+def _hash(item: Mapping[str, Any], key: str) -> Any:
+    return (item["metadata"].get("annotations") or {}).get(key)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -20,6 +21,9 @@ from usbdra.kube.watch import Change, Key, Lister, Reflector, key_of
 log = logging.getLogger(__name__)
 
 Trim = Callable[[Object], Object]
+MAX_GONE = 1024
+"""Objects whose end is remembered: far more than writes that are under way at one time."""
+
 OnChange = Callable[[Key, Object | None], None]
 
 _META = (
@@ -56,6 +60,7 @@ class Mirror:
             _Trimmed(api, trim), kind, labels=labels, fields=fields, on_error=self._note
         )
         self._seen: dict[Key, tuple[str, int]] = {}
+        self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -66,10 +71,13 @@ class Mirror:
                 self.synced.set()
 
     def absorb(self, item: Object) -> None:
-        """Take what a write of ours returned for news of its own."""
+        """Take what a write of ours returned for news of its own.
+
+        The watch may be faster than the answer, and the object's end be known already.
+        """
         small = self._trim(item)
         key = key_of(small)
-        if not self._fresh(key, small):
+        if _mark(small)[0] in self._gone or not self._fresh(key, small):
             return
         cached = self._reflector.cache.get(key)
         if cached is None or _mark(cached)[0] == _mark(small)[0]:  # else its end is still to come
@@ -82,6 +90,9 @@ class Mirror:
                 self._on_change(change.key, change.new)
             return
         uid = (change.old or {}).get("metadata", {}).get("uid", "")
+        self._gone[uid] = None
+        if len(self._gone) > MAX_GONE:
+            self._gone.popitem(last=False)
         if self._seen.get(change.key, (uid, 0))[0] == uid:  # else a later one has the name
             self._seen.pop(change.key, None)
             self._on_change(change.key, None)

@@ -84,6 +84,13 @@ def test_the_claim_is_its_own_keeps_drivers_off_and_names_the_device(
     assert (settings.host_drivers, settings.child_nodes, settings.target) == (False, (), None)
 
 
+def test_the_claim_is_not_taken_for_one_of_the_devices(cluster: AttachCluster) -> None:
+    cluster.attach("one")
+    cluster.settle()
+    (name,) = cluster.names(What.CLAIM)
+    assert not templates.is_ours(cluster.get(What.CLAIM, name), CONTRACT)
+
+
 def test_a_device_named_in_parameters_stays_named() -> None:
     spec = templates.claim_spec(device(reach=Reach.NODE), SPACE, CONTRACT)
     template = templates.template(STICK, spec, {"uid": "u"}, CONTRACT)

@@ -98,3 +98,13 @@ async def test_what_vanished_while_the_watch_was_away_is_told_after_a_new_list()
         api.fail(None)
         await seen.wait(2)
     assert seen.news == [("one", 1), ("one", None)]
+
+
+async def test_an_answer_that_comes_after_the_news_of_its_objects_end_is_no_news() -> None:
+    api, seen = FakeKube(), Seen()
+    async with mirrored(api, seen) as mirror:
+        made = api.put(RESOURCE_CLAIM, claim("one", spec=1))
+        api.drop(RESOURCE_CLAIM, "one", "ns")
+        await seen.wait(2)
+        mirror.absorb(made)
+    assert seen.news == [("one", 1), ("one", None)]
