@@ -37,10 +37,11 @@ class Numbers:
     retransmits: int
     seconds: int
     """Over which time the rates are."""
+    encrypted: bool = False
 
     def differ(self, told: Numbers | None) -> bool:
         """Whether a reader would want to know that they are no longer as told."""
-        if told is None:
+        if told is None or told.encrypted is not self.encrypted:
             return True
         pairs = ((self.sent, told.sent, QUIET), (self.received, told.received, QUIET))
         return any(_moved(*pair) for pair in (*pairs, (self.rtt, told.rtt, 100)))
@@ -54,6 +55,7 @@ class Numbers:
             "receivedBytesPerSecond": self.received,
             "rttMicroseconds": self.rtt,
             "retransmits": self.retransmits,
+            "encrypted": self.encrypted,
         }
 
 
@@ -65,7 +67,7 @@ def numbers(before: Sample, now: Sample) -> Numbers | None:
     if min(sent, received, again) < 0 or seconds <= 0:
         return None
     rates = (round(sent / seconds), round(received / seconds))
-    return Numbers(*rates, new.rtt, again, max(1, round(seconds)))
+    return Numbers(*rates, new.rtt, again, max(1, round(seconds)), new.encrypted)
 
 
 def _moved(now: int, told: int, small: int) -> bool:

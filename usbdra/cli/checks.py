@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from usbdra import kmod
-from usbdra.errors import UsbdraError
+from usbdra.errors import KernelUnsupported, UsbdraError
 from usbdra.types import Hub
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def run(settings: Settings, *, rooted: bool) -> Iterator[Finding]:
     ]
     if not rooted:
         checks += [permissions, lambda: kernel_tls(settings.encryption), clock]
+        checks.append(lambda: links(settings.port, settings.encryption))
         checks.append(lambda: certificates(settings))
     for check in checks:
         try:
@@ -204,6 +205,25 @@ def _tls_over_loopback() -> Iterator[Finding]:
         yield Finding("kernel TLS", Level.OK, "a message went through it over loopback")
     else:
         yield Finding("kernel TLS", Level.FAIL, "a message was changed on its way", "report this")
+
+
+def links(port: int, encryption: str = "Required") -> Iterator[Finding]:
+    """Whether the kernel encrypts the links that run now, to other nodes and from them."""
+    from usbdra.transport.measure import links_to
+
+    try:
+        found = links_to(port) | links_to(port, served=True)
+    except KernelUnsupported as error:
+        yield Finding("links", Level.WARN, str(error), "run: modprobe -a inet_diag tcp_diag")
+        return
+    clear = sorted({ends.peer for ends, told in found.items() if not told.encrypted})
+    count = f"{len(found)} link{'' if len(found) == 1 else 's'} on port {port}"
+    if not clear:
+        yield Finding("links", Level.OK, f"{count}, all encrypted" if found else f"no {count[2:]}")
+        return
+    level = Level.FAIL if encryption == "Required" else Level.WARN
+    seen = f"{count}, in clear with {', '.join(clear[:8])}{' and others' if clear[8:] else ''}"
+    yield Finding("links", level, seen, "end them; one that is just being made is in clear so far")
 
 
 def clock(now: float | None = None) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -23,7 +24,11 @@ _SOCK_DIAG_BY_FAMILY = 20
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _REQUEST_DUMP = 0x001 | 0x300
 _ESTABLISHED = 1 << 1
-_INFO = 2  # INET_DIAG_INFO
+_INFO, _ULP = 2, 17  # INET_DIAG_INFO, INET_DIAG_ULP_INFO
+_ULP_TLS = 2  # INET_ULP_INFO_TLS
+_TLS_TX, _TLS_RX = 3, 4  # include/uapi/linux/tls.h TLS_INFO_TXCONF, TLS_INFO_RXCONF
+_TLS_BASE = 1  # TLS_CONF_BASE; software and hardware are above it
+_TYPE_MASK = 0x3FFF  # NLA_TYPE_MASK
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI")  # struct inet_diag_req_v2 up to the socket's id
 _ID = struct.Struct("!HH44x")  # struct inet_diag_sockid: ports, the rest open
@@ -48,12 +53,15 @@ class Counters:
     received: int
     retransmits: int
     """Segments sent again."""
+    encrypted: bool = False
+    """The kernel encrypts what is sent and decrypts what comes (its own word: the ULP's)."""
 
 
-def links_to(port: int) -> dict[Endpoints, Counters]:
+def links_to(port: int, *, served: bool = False) -> dict[Endpoints, Counters]:
     """Every established connection from this network namespace to TCP port `port`.
 
-    Raises KernelUnsupported where the kernel does not tell.
+    `served`: from this port instead, as an exporter has them. Raises KernelUnsupported where the
+    kernel does not tell.
     """
     found: dict[Endpoints, Counters] = {}
     try:
@@ -62,7 +70,7 @@ def links_to(port: int) -> dict[Endpoints, Counters]:
             with socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG) as sock:
                 sock.bind((0, 0))
                 sock.settimeout(5.0)
-                sock.send(request(family, port))
+                sock.send(request(family, port, served=served))
                 found.update(answers(lambda: sock.recv(_ANSWER_BYTES)))
     except OSError as error:
         raise KernelUnsupported(
@@ -71,10 +79,15 @@ def links_to(port: int) -> dict[Endpoints, Counters]:
     return found
 
 
-def request(family: int, port: int) -> bytes:
-    """The dump of a family's established TCP connections to a port, with their TCP_INFO."""
+def request(family: int, port: int, *, served: bool = False) -> bytes:
+    """The dump of a family's established TCP connections to a port, with their TCP_INFO.
+
+    What lies above TCP comes unasked to whoever has CAP_NET_ADMIN (net/ipv4/tcp_diag.c).
+    """
     extensions = 1 << (_INFO - 1)
-    body = _REQUEST.pack(family, socket.IPPROTO_TCP, extensions, _ESTABLISHED) + _ID.pack(0, port)
+    body = _REQUEST.pack(family, socket.IPPROTO_TCP, extensions, _ESTABLISHED) + (
+        _ID.pack(port, 0) if served else _ID.pack(0, port)
+    )
     size = _HEADER.size + len(body)
     return _HEADER.pack(size, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0) + body
 
@@ -115,16 +128,29 @@ def _code(message: bytes) -> int:
 
 def _info(message: bytes) -> Counters | None:
     """TCP_INFO of one message; None where it is missing, or of a kernel that counts less."""
-    at = _HEADER.size + _MESSAGE
-    while at + _ATTRIBUTE.size <= len(message):
-        size, kind = _ATTRIBUTE.unpack_from(message, at)
-        if size < _ATTRIBUTE.size:
-            return None
-        body = message[at + _ATTRIBUTE.size : at + size]
-        if kind == _INFO and len(body) >= _INFO_BYTES:
-            (rtt,) = struct.unpack_from("=I", body, _RTT)
-            (again,) = struct.unpack_from("=I", body, _RETRANSMITS)
-            sent, received = struct.unpack_from("=QQ", body, _ACKED)
-            return Counters(rtt, sent, received, again)
+    found = dict(_attributes(message[_HEADER.size + _MESSAGE :]))
+    body = found.get(_INFO, b"")
+    if len(body) < _INFO_BYTES:
+        return None
+    (rtt,) = struct.unpack_from("=I", body, _RTT)
+    (again,) = struct.unpack_from("=I", body, _RETRANSMITS)
+    sent, received = struct.unpack_from("=QQ", body, _ACKED)
+    return Counters(rtt, sent, received, again, _encrypted(found.get(_ULP, b"")))
+
+
+def _encrypted(ulp: bytes) -> bool:
+    """Both directions have a cipher: a TLS socket begins with none (TLS_BASE)."""
+    tls = dict(_attributes(dict(_attributes(ulp)).get(_ULP_TLS, b"")))
+    ways = [tls.get(way, b"") for way in (_TLS_TX, _TLS_RX)]
+    return all(len(way) == 2 and int.from_bytes(way, sys.byteorder) > _TLS_BASE for way in ways)
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """(type, body) of netlink attributes, as far as they are whole."""
+    at = 0
+    while at + _ATTRIBUTE.size <= len(data):
+        size, kind = _ATTRIBUTE.unpack_from(data, at)
+        if size < _ATTRIBUTE.size or at + size > len(data):
+            return
+        yield kind & _TYPE_MASK, data[at + _ATTRIBUTE.size : at + size]
         at += -(-size // 4) * 4
-    return None

@@ -56,4 +56,5 @@ def test_the_claims_status_names_units() -> None:
         "receivedBytesPerSecond": 50_000,
         "rttMicroseconds": 1_000,
         "retransmits": 0,
+        "encrypted": False,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from usbdra.cli import checks
 from usbdra.cli.checks import Level
 from usbdra.config import Settings
 from usbdra.pki import authority, sets
+from usbdra.transport.measure import Counters
+from usbdra.types import Endpoints
 
 MODULES = ("usbip_core", "usbip_host", "vhci_hcd", "tls", "inet_diag", "tcp_diag")
 
@@ -236,3 +239,28 @@ def test_a_check_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch, tree:
     monkeypatch.setattr(checks, "modules", broken)
     first = next(checks.run(Settings(root=tree.root), rooted=True))
     assert (first.level, first.check) == (Level.FAIL, "doctor")
+
+
+def test_links_in_clear_are_named_and_how_bad_it_is_depends() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        (none,) = checks.links(port)
+        assert (none.level, none.seen) == (Level.OK, f"no links on port {port}")
+        with socket.create_connection(("127.0.0.1", port)):
+            (found,) = checks.links(port)
+            assert found.level is Level.FAIL
+            assert found.seen == f"2 links on port {port}, in clear with 127.0.0.1"
+            (allowed,) = checks.links(port, "Allowed")
+            assert allowed.level is Level.WARN
+
+
+def test_links_that_the_kernel_encrypts_are_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = Endpoints("10.0.0.1", 5, "10.0.0.2", 3241)
+    counters = Counters(rtt=1, sent=1, received=1, retransmits=0, encrypted=True)
+
+    def found(port: int, *, served: bool = False) -> dict[Endpoints, Counters]:
+        return {} if served else {ends: counters}
+
+    monkeypatch.setattr("usbdra.transport.measure.links_to", found)
+    (finding,) = checks.links(3241)
+    assert (finding.level, finding.seen) == (Level.OK, "1 link on port 3241, all encrypted")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from usbdra.transport.measure import Counters, answers, links_to, request
+from usbdra.transport.measure import Counters, _encrypted, answers, links_to, request
 from usbdra.transport.watch import endpoints_of
 
 Pair = tuple[socket.socket, socket.socket, int]
@@ -44,6 +44,12 @@ def test_bytes_of_a_link_are_counted_both_ways(pair: Pair) -> None:
     assert counters.retransmits == 0
 
 
+def test_an_exporters_end_is_found_by_its_own_port(pair: Pair) -> None:
+    _, accepted, port = pair
+    (ends,) = links_to(port, served=True)
+    assert ends == endpoints_of(accepted)
+
+
 def test_connections_to_other_ports_are_not_told_of(pair: Pair) -> None:
     assert links_to(1) == {}
 
@@ -68,6 +74,32 @@ def test_a_message_without_info_is_left_out_and_the_end_ends() -> None:
     bare = struct.pack("=IHHII", 88, 20, 0, 1, 0) + bytes(72)
     done = struct.pack("=IHHII", 16, 3, 0, 1, 0)
     assert feed(bare + done, b"never read") == {}
+
+
+def attribute(kind: int, body: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(body), kind) + body + bytes(-len(body) % 4)
+
+
+@pytest.mark.parametrize(
+    ("tx", "rx", "encrypted"), [(2, 2, True), (3, 2, True), (2, 1, False), (1, 1, False)]
+)
+def test_the_kernel_says_whether_it_encrypts_both_ways(tx: int, rx: int, encrypted: bool) -> None:
+    """As Linux 6.12 answers for a socket with kernel TLS: ULP's name, then nested TLS facts."""
+    confs = attribute(3, struct.pack("=H", tx)) + attribute(4, struct.pack("=H", rx))
+    tls = attribute(2 | 0x8000, attribute(1, struct.pack("=H", 0x0304)) + confs)
+    ulp = attribute(17 | 0x8000, attribute(1, b"tls\0") + tls)
+    # a connection from 10.0.0.1:5 to 10.0.0.2:3241
+    ends = struct.pack("!HH", 5, 3241) + b"\x0a\0\0\1" + bytes(12) + b"\x0a\0\0\2" + bytes(12)
+    sock = struct.pack("=BBBB", socket.AF_INET, 1, 0, 0) + ends + bytes(72 - 4 - len(ends))
+    body = sock + attribute(2, bytes(136)) + ulp
+    (found,) = feed(struct.pack("=IHHII", 16 + len(body), 20, 2, 1, 0) + body).values()
+    assert found.encrypted is encrypted
+
+
+@pytest.mark.parametrize("conf", [b"", b"\2", b"\2\0\0"])
+def test_a_word_of_another_size_is_no_encryption(conf: bytes) -> None:
+    tls = attribute(2, attribute(3, conf) + attribute(4, struct.pack("=H", 2)))
+    assert not _encrypted(tls)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5))
