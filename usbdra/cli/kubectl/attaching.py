@@ -46,8 +46,15 @@ def attach_command(
     from usbdra.cli.kubectl import waiting
     from usbdra.kube.errors import ApiConflict
 
-    body = {"metadata": {"name": device}, "spec": {"device": device, **_target(vm, pod, container)}}
+    target = _target(vm, pod, container)
     names, space = contract(invocation), meant(config, namespace)
+
+    body: Object = {
+        "apiVersion": names.attachment.api_version,
+        "kind": names.attachment.kind,
+        "metadata": {"name": device},
+        "spec": {"device": device, **target},
+    }
 
     async def work(client: KubeClient) -> tuple[bool, str]:
         try:
