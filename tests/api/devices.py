@@ -7,8 +7,9 @@ Owns the slices it wrote (they go with their Node). Slices are made by the produ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from usbdra.kube import errors
@@ -16,7 +17,7 @@ from usbdra.kube.client import KubeClient
 from usbdra.kube.types import NODE, RESOURCE_SLICE, Kind, Object
 from usbdra.kube.watch import Reflector
 from usbdra.slices import reconcile
-from usbdra.slices.build import SliceOptions, Visibility, build
+from usbdra.slices.build import SliceOptions, Taint, Visibility, build
 from usbdra.slices.publish import Owner
 from usbdra.types import Hub, Offer
 
@@ -35,11 +36,20 @@ class PublishingNode:
         self._admin = admin
         self._options = SliceOptions(node=name, visibility=visibility)
 
-    async def publish(self, *offers: Offer) -> None:
-        """Make the API hold just these devices, as the agent's publisher would."""
+    async def publish(
+        self,
+        *offers: Offer,
+        taints: Sequence[Taint] = (),
+        ports: Mapping[Hub, int] = PORTS,
+    ) -> None:
+        """Make the API hold just these devices, as the agent's publisher would.
+
+        taints: of every one of them. ports: of this node, by hub.
+        """
         uid = str((await self._admin.get(NODE, self.name))["metadata"]["uid"])
         owner = Owner(self.name, uid, self._options.driver)
-        wanted = [owner.own(item) for item in build(offers, PORTS, self._options)]
+        options = replace(self._options, taints={offer.name: taints for offer in offers if taints})
+        wanted = [owner.own(item) for item in build(offers, ports, options)]
         listed = await self._admin.list(RESOURCE_SLICE, labels=owner.selector)
         for step in reconcile.plan(wanted, listed["items"]):
             await self._carry_out(step)

@@ -58,7 +58,7 @@ def as_account(
         account = {"kind": "ServiceAccount", **meta, "namespace": namespace}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **meta}
         version = "rbac.authorization.k8s.io/v1"
-        made = [
+        made: list[dict[str, Any]] = [
             {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta},
             {
                 "apiVersion": version, "kind": "ClusterRole", "metadata": meta,

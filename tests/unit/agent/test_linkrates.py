@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def test_a_link_that_began_anew_has_no_rate_yet() -> None:
         ({"retransmits": 50}, False),
     ],
 )
-def test_a_quarter_more_or_less_is_worth_telling(changed: dict[str, int], worth: bool) -> None:
+def test_a_quarter_more_or_less_is_worth_telling(changed: dict[str, Any], worth: bool) -> None:
     assert replace(BUSY, **changed).differ(BUSY) is worth
 
 

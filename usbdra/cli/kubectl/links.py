@@ -14,7 +14,7 @@ from typing import Any
 Object = Mapping[str, Any]
 
 HEADERS = ("NAMESPACE", "CLAIM", "DEVICE", "FROM", "TO", "IN", "OUT", "RTT", "AGE")
-WIDE = ("RESENT", "OVER")
+WIDE = ("RESENT", "OVER", "ENCRYPTED")
 _NUMBERS = ("receivedBytesPerSecond", "sentBytesPerSecond", "rttMicroseconds", "retransmits")
 
 
@@ -46,7 +46,10 @@ def row(link: Link, now: datetime, wide: bool) -> list[str]:
         f"{data['rttMicroseconds'] / 1000:.1f}ms",
         _age(str(data["time"]), now),
     ]
-    return [*cells, str(data["retransmits"]), f"{data['seconds']}s"] if wide else cells
+    if wide:
+        kernel = {True: "yes", False: "no", None: ""}[data["encrypted"]]
+        cells += [str(data["retransmits"]), f"{data['seconds']}s", kernel]
+    return cells
 
 
 def _of_claim(claim: Object, driver: str) -> Iterator[Link]:
@@ -56,6 +59,7 @@ def _of_claim(claim: Object, driver: str) -> Iterator[Link]:
         link = data.get("link") if isinstance(data, Mapping) else None
         if entry.get("driver") != driver or not isinstance(link, Mapping):
             continue
+        encrypted = link.get("encrypted")
         numbers = {key: link.get(key) for key in (*_NUMBERS, "seconds")}
         if not all(isinstance(value, int) for value in numbers.values()):
             continue  # of an agent that counts otherwise
@@ -68,6 +72,7 @@ def _of_claim(claim: Object, driver: str) -> Iterator[Link]:
                 "to": _node(status),
                 **numbers,
                 "time": str(link.get("time", "")),
+                "encrypted": encrypted if isinstance(encrypted, bool) else None,
             }
         )
 

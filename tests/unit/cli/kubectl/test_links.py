@@ -38,12 +38,13 @@ def test_links_are_shown_the_busiest_first(usb: Cli, cluster: Cluster) -> None:
         ["fast", STICK, "a", "b", "31.0MB/s", "1.5MB/s", "1.2ms"],
         ["slow", STICK, "a", "b", "900B/s", "0B/s", "1.2ms"],
     ]
-    assert rows[1][9:] == ["2", "60s"]
+    assert rows[1][9:] == ["2", "60s", "no"]
     (fast, _) = usb("top", "-o", "json").json
     assert fast == {
         "namespace": "lab", "claim": "fast", "device": STICK, "from": "a", "to": "b",
         "receivedBytesPerSecond": 31_000_000, "sentBytesPerSecond": 1_500_000,
         "rttMicroseconds": 1234, "retransmits": 2, "seconds": 60, "time": "2026-01-31T12:00:00Z",
+        "encrypted": False,
     }  # fmt: skip
     assert usb("top", "-o", "name").lines[0] == "resourceclaim.resource.k8s.io/fast"
 
