@@ -41,9 +41,15 @@ class Journal:
         ]
         return sorted((one for one in found if one["time"] >= self._since), key=_time)
 
-    def decisions(self) -> list[Line]:
-        """Lines of the audit log."""
-        return [one for one in self.lines() if one["logger"] == "audit"]
+    def decisions(self, count: int) -> list[Line]:
+        """Lines of the audit log, once there are so many. Raises AssertionError as `wait`."""
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            found = [one for one in self.lines() if one["logger"] == "audit"]
+            if len(found) >= count:
+                return found
+            assert time.monotonic() < deadline, f"{len(found)} decisions, not {count}: {found}"
+            time.sleep(_LOOK_SECONDS)
 
     def wait(self, fits: Callable[[Line], bool], what: str) -> Line:
         """The first line that fits; nothing announces one, so it is looked for.

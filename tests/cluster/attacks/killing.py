@@ -13,21 +13,15 @@ from tests.cluster.attacks.scene import Scene
 from tests.cluster.leftovers import AGENT
 
 UID = 64241
-# ss(8): type, state, bytes in the receive and in the send queue, local address and inode, peer's
-# address and inode. The agent's end has the socket's path, the exporter's is its peer.
+# ss(8) has of each socket the bytes that wait in it, and those that it sent and nobody took yet.
 _SCRIPT = rf"""
 set -eu
 agent=$(pgrep -f '[u]{AGENT[1:]}')
 exporter=$(pgrep -u {UID} -f '[u]sbdra exporter')
 trap 'kill -CONT $agent' EXIT
-asked() {{
-  until ss -xH | awk '$2 == "ESTAB" && $5 ~ /usbdra-exporter/ {{n += $3}} END {{exit !n}}'
-  do sleep 0.05; done
-}}
-answered() {{
-  until ss -xH | awk '$2 == "ESTAB" {{queue[$6] = $3}} $5 ~ /usbdra-exporter/ {{peer[$8]}}
-      END {{for (p in peer) n += queue[p]; exit !n}}'; do sleep 0.05; done
-}}
+queue() {{ ss -xpH | awk -v me="pid=$exporter," '$0 ~ me {{n += $'$1'}} END {{exit !n}}'; }}
+asked() {{ until queue 4; do sleep 0.05; done; }}
+answered() {{ until queue 3; do sleep 0.05; done; }}
 status() {{ [ "$(cat /sys/bus/usb/devices/$1/usbip_status)" = $2 ]; }}
 """
 _GRANTED = """
