@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import sys
@@ -115,3 +116,54 @@ async def test_mistakes_are_one_clear_line(
     assert "neither pod/NAME nor claim/NAME" in await usb("explain", "node/x")
     assert 'pods "nobody" not found' in await usb("explain", "nobody", "-n", namespace)
     assert "not found" in await usb("assign", "no-such-device", "-n", namespace)
+
+
+async def test_no_secret_of_the_cluster_is_in_a_support_bundle(
+    usb: Run, api: ClusterApi, namespace: str, tmp_path: Path
+) -> None:
+    planted = "s3cr3t-Planted"
+    env = [{"name": "PASSWORD", "value": planted}]
+    container = {"name": "agent", "image": "none", "env": env, "args": [f"--token={planted}"]}
+    labels = {"app.kubernetes.io/name": "usbdra"}
+    meta = {"labels": labels, "annotations": {"note": planted}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    daemons = {"selector": {"matchLabels": labels}, "template": template}
+    parameters = {"driver": GROUP, "parameters": {"password": planted}}
+    claim = {"devices": {"config": [{"opaque": parameters}]}}
+    api.apply(
+        [
+            {
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {**meta, "name": "usbdra-ca"},
+                "stringData": {"tls.key": planted},
+            },
+            {
+                "apiVersion": "apps/v1",
+                "kind": "DaemonSet",
+                "metadata": {**meta, "name": "usbdra-agent"},
+                "spec": daemons,
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {**meta, "name": "agent"},
+                "spec": {"containers": [container]},
+            },
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {**meta, "name": "c"},
+                "spec": claim,
+            },
+        ],
+        namespace,
+    )
+    path = tmp_path / "bundle.tar.gz"
+    said = await usb("support-bundle", "-f", str(path), "--driver-namespace", namespace)
+    assert said.splitlines()[-1] == str(path)
+    with gzip.open(path) as file:
+        content = file.read()
+    assert planted.encode() not in content
+    for word in (b"usbdra-agent", b"ResourceClaim", b"resourceclaims.json", b"v1.3"):
+        assert word in content
