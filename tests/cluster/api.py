@@ -73,6 +73,16 @@ class ClusterApi:
             raise RuntimeError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
+    def stream(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start kubectl for what it goes on saying (`logs --follow`); the caller ends it."""
+        return subprocess.Popen(
+            [*self._kubectl, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
     def apply(self, manifest: Manifest, namespace: str = "default") -> None:
         """Server-side apply of YAML text, of a file or folder, or of one or more objects."""
         arguments = ["apply", "--server-side", "--force-conflicts", f"--namespace={namespace}"]

@@ -18,6 +18,7 @@ from typing import Any
 from tests.bed.clusterbin import helm_binary, kubernetes_version
 from tests.bed.host import run
 from tests.cluster.bed import ClusterBed, ClusterSpec
+from tests.cluster.machine_image import machine_archive
 from tests.cluster.usbdra_image import usbdra_archive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +31,8 @@ PKI = "/etc/usbdra/pki"
 
 
 def spec(**changes: Any) -> ClusterSpec:
-    """A cluster whose nodes have the driver's image."""
-    return ClusterSpec(archives=[usbdra_archive(VERSION)], **changes)
+    """A cluster whose nodes have the driver's image, and one with a virtual machine in it."""
+    return ClusterSpec(archives=[usbdra_archive(VERSION), machine_archive()], **changes)
 
 
 def render(values: Mapping[str, str] | None = None) -> str:

@@ -41,6 +41,8 @@ class FakeQemu:
     name: str = "xhci"
     silent: set[str] = field(default_factory=set)
     """Commands that get no answer."""
+    no_devices: set[str] = field(default_factory=set)
+    """Files that are no USB devices."""
     keeps: bool = False
     """Does not let go of devices: no DEVICE_DELETED."""
     usb: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -206,10 +208,15 @@ class FakeQemu:
         taken = {device["port"] for device in self.usb.values()}
         if not 1 <= int(port) <= self.ports or port in taken:
             return _error("GenericError", f"usb port {port} (bus {bus}) not found (in use?)")
+        if arguments["driver"] != "usb-host":
+            self.usb[name] = {"port": port, "node": ""}
+            return {"return": {}}
         number = int(arguments["hostdevice"].removeprefix("/dev/fdset/"))
         if number not in self.sets:
             return _error("GenericError", f"failed to open host usb device {number}")
         node = os.readlink(f"/proc/self/fd/{self.sets[number][0][0]}")
+        if node in self.no_devices:
+            return _error("GenericError", f"failed to open host usb device {number}")
         self.usb[name] = {"port": port, "node": node}
         return {"return": {}}
 
