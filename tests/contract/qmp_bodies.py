@@ -20,7 +20,7 @@ from usbdra.errors import PlugFailed
 from usbdra.hotplug.qemu import Qemu
 from usbdra.hotplug.qmp import Event, QmpClient, QmpError
 
-KEYBOARD = {"driver": "usb-kbd", "bus": "xhci.0"}
+KEYBOARD: dict[str, Any] = {"driver": "usb-kbd", "bus": "xhci.0"}
 
 
 @asynccontextmanager
