@@ -19,6 +19,8 @@ _METADATA = (
 )  # fmt: skip
 _NEVER = ("metadata", "data", "stringData", "binaryData")
 _ENVIRONMENT = re.compile(r"USBDRA_[A-Z_]+")
+_CREDENTIAL = r"(?:password|passwd|secret|token|api[-_]?key|credential)s?"
+_OF_CREDENTIAL = re.compile(_CREDENTIAL, re.IGNORECASE)
 _PATTERNS = tuple(
     (re.compile(pattern, flags), kept)
     for pattern, flags, kept in (
@@ -27,8 +29,7 @@ _PATTERNS = tuple(
         (r"\b(Bearer|Basic)\s+[^\s\"',;]+", re.IGNORECASE, r"\1 "),
         (r"(://[^/\s:@]*:)[^/\s@]+(?=@)", 0, r"\1"),
         (
-            r"((?:password|passwd|secret|token|api[-_]?key|credential)s?[\"']?\s*[=:]\s*[\"']?)"
-            r"[^\s\"',;}&]+",
+            rf"({_CREDENTIAL}[\"']?\s*[=:]\s*[\"']?)[^\s\"',;}}&]+",
             re.IGNORECASE,
             r"\1",
         ),
@@ -53,7 +54,7 @@ def cleaned(item: Mapping[str, Any], group: str) -> dict[str, Any]:
     annotations = meta.get("annotations") or {}
     if annotations:
         kept["annotations"] = {
-            key: value if key.partition("/")[0].endswith(group) else REMOVED
+            key: scrub(value) if key.partition("/")[0] == group else REMOVED
             for key, value in annotations.items()
         }
     rest = {key: value for key, value in item.items() if key not in _NEVER}
@@ -73,12 +74,12 @@ def _walk(value: Any, group: str) -> Any:
 
 def _field(key: str, value: Any, group: str) -> Any:
     """What hides in fields of these names is known; a walk looks into all others."""
-    if key == "managedFields":
+    if key == "managedFields" or (isinstance(value, str) and _OF_CREDENTIAL.search(key)):
         return REMOVED
     if key == "env" and isinstance(value, list):
         return [_variable(one) for one in value]
     if key == "opaque" and isinstance(value, dict):
-        ours = str(value.get("driver", "")).endswith(group)
+        ours = value.get("driver") == f"usb.{group}"
         return _walk(value, group) if ours else {**value, "parameters": REMOVED}
     if key == "template" and isinstance(value, dict) and "metadata" in value:
         return cleaned(value, group)

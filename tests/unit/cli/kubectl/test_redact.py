@@ -99,6 +99,11 @@ def test_objects_lose_what_nobody_named() -> None:
     assert found["status"] == {"phase": "Running"}
 
 
+def test_a_field_named_as_a_secret_has_no_text() -> None:
+    item = {"metadata": {"name": "x"}, "spec": {"apiKey": PLANTED, "tokens": {"n": 1}, "n": "kept"}}
+    assert cleaned(item, GROUP)["spec"] == {"apiKey": REMOVED, "tokens": {"n": 1}, "n": "kept"}
+
+
 def test_templates_and_parameters_of_other_drivers_are_cleaned_too() -> None:
     parameters = {"driver": "gpu.example.com", "parameters": {"licence": PLANTED}}
     ours = {"driver": DRIVER, "parameters": {"device": {"name": "x"}}}
