@@ -19,6 +19,7 @@ from tests.cluster.leftovers import AGENT
 from tests.cluster.space import Space
 from usbdra.plugin.acts import Step
 
+EXPORTER = "usbdra exporter --port"
 FAULT_FILE = "/run/usbdra/fault"
 RECORDS = "/var/lib/usbdra/claims"
 DAEMON_SET = ("daemonset/usbdra-agent", "-n", NAMESPACE)
@@ -39,7 +40,7 @@ def order(bed: ClusterBed, node: str, step: Step) -> None:
 
 def wait_ended(bed: ClusterBed, node: str) -> None:
     """Wait until the agent has ended at the step that was ordered."""
-    bed.machine(node).run(f"while [ -e {FAULT_FILE} ]; do sleep 0.3; done", timeout=_SECONDS)
+    _wait_file(bed, node, FAULT_FILE, there=False)
 
 
 @contextlib.contextmanager
@@ -68,13 +69,14 @@ def _set_environment(bed: ClusterBed, word: str) -> None:
 
 @contextlib.contextmanager
 def frozen(bed: ClusterBed, node: str) -> Iterator[None]:
-    """An agent that does not get to run, so that a call to it stays where it is."""
-    pid = agent_pid(bed, node)
-    bed.machine(node).run(["kill", "-STOP", str(pid)])
+    """An agent and its exporter that do not get to run, so that a call stays where it is."""
+    machine = bed.machine(node)
+    pids = [str(agent_pid(bed, node)), *machine.run(["pgrep", "-f", EXPORTER]).out.split()]
+    machine.run(["kill", "-STOP", *pids])
     try:
         yield
     finally:
-        bed.machine(node).run(["kill", "-CONT", str(pid)])
+        machine.run(["kill", "-CONT", *pids])
 
 
 @contextlib.contextmanager
@@ -147,16 +149,18 @@ def wait_not_ready(space: Space, claim: str, reason: str) -> None:
 
 def wait_recorded(bed: ClusterBed, node: str, uid: str) -> None:
     """Wait until Prepare has put a claim on record."""
-    bed.machine(node).run(
-        f"until [ -e {RECORDS}/{uid}.json ]; do sleep 0.3; done", timeout=_SECONDS
-    )
+    _wait_file(bed, node, f"{RECORDS}/{uid}.json", there=True)
 
 
 def wait_forgotten(bed: ClusterBed, node: str, uid: str) -> None:
     """Wait until there is no record of a claim."""
-    bed.machine(node).run(
-        f"while [ -e {RECORDS}/{uid}.json ]; do sleep 0.3; done", timeout=_SECONDS
-    )
+    _wait_file(bed, node, f"{RECORDS}/{uid}.json", there=False)
+
+
+def _wait_file(bed: ClusterBed, node: str, path: str, *, there: bool) -> None:
+    """Looks often and starts no program for it: the node has one slow CPU."""
+    script = f"import os, time\nwhile os.path.exists({path!r}) is not {there}: time.sleep(0.02)"
+    bed.machine(node).run(["python3", "-S", "-c", script], timeout=_SECONDS)
 
 
 def slices(bed: ClusterBed) -> dict[str, Any]:

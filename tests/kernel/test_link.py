@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The main job, encrypted as by default: export, attach, use, detach, driver back."""
 
+import json
+
 import pytest
 
 from tests.bed.bed import Bed
@@ -96,6 +98,10 @@ def test_a_running_link_outlives_the_exporter_program(pair: Pair) -> None:
     wrote = exporter.call("raw.fill", disk, 2)
     with serving(exporter):
         found = attach(importer, exporter.ip, "outlive")
+    for node in (exporter, importer):  # both kernels' own word
+        found_by_doctor = json.loads(node.run(["usbdra", "doctor", "-o", "json"], check=False).out)
+        told = {one["check"]: one["seen"] for one in found_by_doctor}
+        assert told["links"] == "1 link on port 3241, all encrypted"
     disk = importer.call("usb.find", "outlive", imported=True)["disks"][0]
     assert importer.call("raw.read_sha256", disk, 2)["sha256"] == wrote
     detach(importer, found["port"])
