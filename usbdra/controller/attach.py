@@ -55,7 +55,7 @@ def decide(seen: Observed) -> Decision:
     meta = seen.attachment["metadata"]
     going = bool(meta.get("deletionTimestamp"))
     refusal = None if going else _refusal(seen)
-    wanted = None if going or refusal else seen.place
+    wanted = seen.place if not going and (refusal is None or _keeps(seen, refusal)) else None
     acts, waits = _steps(seen, wanted)
     done = going and not acts and seen.holder is None and seen.claim is None
     if done:
@@ -88,6 +88,15 @@ def _refusal(seen: Observed) -> Refusal | None:
     return None
 
 
+def _keeps(seen: Observed, refusal: Refusal) -> bool:
+    """Withdrawn under a running machine: as pods do, it keeps the device until it gives it back,
+    or until its holder is deleted by force.
+    """
+    if refusal.reason != "Withdrawn" or seen.claim is None or seen.holder is None:
+        return False
+    return not seen.holder["metadata"].get("deletionTimestamp")
+
+
 def _steps(seen: Observed, wanted: Place | None) -> tuple[list[Act], str]:
     """What to do now, and what is waited for."""
     namespace = seen.attachment["metadata"]["namespace"]
@@ -98,7 +107,7 @@ def _steps(seen: Observed, wanted: Place | None) -> tuple[list[Act], str]:
         return _deleted(What.CLAIM, seen.claim, namespace), waits
     if wanted is None:
         return [], ""
-    assert seen.template is not None  # else it is refused
+    assert seen.template is not None  # else it is refused: nothing is held
     acts = _finalizer(seen, wanted=True)
     if acts:  # on record before there is anything to detach
         return acts, "it is being made ready"
@@ -134,7 +143,7 @@ def _claim_fits(seen: Observed, claim: Object, wanted: Place | None) -> bool:
     """It is to stay: wanted, and for where the device is now."""
     if wanted is None or claim["metadata"].get("deletionTimestamp"):
         return False
-    return seen.template is not None and holder.is_current(claim, seen.template, seen.contract)
+    return seen.template is None or holder.is_current(claim, seen.template, seen.contract)
 
 
 def _deleted(what: What, item: Object, namespace: str) -> list[Act]:

@@ -233,14 +233,29 @@ def test_a_stopped_machine_gives_the_device_back(cluster: AttachCluster) -> None
     assert cluster.condition("one")[0] == "Available"
 
 
-def test_a_withdrawn_device_leaves_its_machine_in_order(cluster: AttachCluster) -> None:
+def test_a_withdrawn_device_stays_until_the_machine_gives_it_back(cluster: AttachCluster) -> None:
     attached(cluster)
     cluster.withdraw()
     cluster.settle()
     assert cluster.condition("one", "Ready")[0] == "Withdrawn"
+    assert cluster.condition("one")[0] == "AttachedToVirtualMachine"
+    cluster.gone("vm-1")
+    cluster.settle()
     cluster.end_holders()
     cluster.settle()
     assert cluster.names(What.POD) == cluster.names(What.CLAIM) == []
+
+
+def test_a_device_withdrawn_by_force_leaves_its_machine_in_order(cluster: AttachCluster) -> None:
+    attached(cluster)
+    cluster.withdraw()
+    cluster.delete(What.POD, cluster.names(What.POD)[0])  # as assignment.py does with force
+    cluster.settle()
+    assert cluster.names(What.CLAIM)
+    cluster.end_holders()
+    cluster.settle()
+    assert cluster.names(What.POD) == cluster.names(What.CLAIM) == []
+    assert cluster.condition("one", "Ready")[0] == "Withdrawn"
 
 
 def test_r69_a_device_that_moved_is_claimed_anew_where_it_is(cluster: AttachCluster) -> None:
