@@ -21,7 +21,7 @@ def answers(cluster: Cluster, *conditions: tuple[str, str, str], reason: str = "
     def tell(verb: str, kind: Kind, item: dict[str, Any]) -> None:
         if verb == "create":
             shown = [
-                {"type": t, "status": s, "reason": "R", "message": m} for t, s, m in conditions
+                {"type": t, "status": s, "reason": reason, "message": m} for t, s, m in conditions
             ]
             cluster.put(kind, {**item, "status": {"conditions": shown}})
 
