@@ -28,14 +28,11 @@ help: ## list the commands
 deps: ## install the Debian packages that building and testing need (root)
 	@$(PYTHON) tests/host_packages.py build
 
-$(STAMP): pyproject.toml
+$(STAMP): tests/requirements.txt
 	@echo "== Python environment in $(VENV)"
 	@$(MAKE) --no-print-directory deps
 	@$(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(PY) -m pip install --quiet --group build --group test --group lint --group fuzz
-	@$(PY) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; print("\n".join(p["dependencies"] + p["optional-dependencies"]["cluster"]))' > $(VENV)/runtime.txt
-	@$(PY) -m pip install --quiet -r $(VENV)/runtime.txt
+	@$(PY) -m pip install --quiet --require-hashes --requirement tests/requirements.txt
 	@touch $@
 
 $(EXT): $(STAMP) $(SOURCES)
@@ -64,6 +61,16 @@ lint: build ## ruff, mypy (strict), cython-lint, import-linter, stubs against th
 	@$(VENV)/bin/cython-lint usbdra/_native
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(PY) -m mypy.stubtest usbdra._native
+
+.PHONY: lock sbom
+lock: $(STAMP) ## newest allowed versions into the three lock files (deploy/image, tests)
+	@$(PY) -m pip install --quiet --group lock
+	@$(PY) deploy/image/lock.py
+
+sbom: $(STAMP) ## build the image and copy its list of contents to build/usbdra.cdx.json
+	@$(PYTHON) tests/host_packages.py bed
+	@mkdir -p build
+	@$(PY) -m tests.cluster sbom build/usbdra.cdx.json
 
 .PHONY: debug asan
 debug: $(STAMP) ## unit tests on the debug build of the extension (counters, line tracing)

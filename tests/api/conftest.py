@@ -17,8 +17,11 @@ import pytest_asyncio
 from kubernetes import client
 
 from tests.api.accounts import Accounts
+from tests.api.image import unpacked
+from tests.cluster import driver
 from tests.cluster.alone import Alone, add_node, control_plane_alone
 from tests.cluster.api import ClusterApi
+from tests.cluster.usbdra_image import NAME, usbdra_archive
 
 HERE = Path(__file__).parent
 # The control plane's start counts into the first test, and a first build of it too.
@@ -46,6 +49,20 @@ def plane() -> Iterator[Alone]:
 def api(plane: Alone) -> ClusterApi:
     """kubectl and typed clients of an administrator."""
     return plane.api
+
+
+@pytest.fixture(scope="session")
+def image_archive() -> Path:
+    """The archive that the bed's nodes get."""
+    return usbdra_archive(driver.VERSION)
+
+
+@pytest.fixture(scope="session")
+def image_root(image_archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """That image's file system; a test that changes it changes it back."""
+    name = f"{NAME}:{driver.VERSION}"
+    with unpacked(image_archive, name, tmp_path_factory.mktemp("image")) as root:
+        yield root
 
 
 @pytest.fixture

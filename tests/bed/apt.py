@@ -91,14 +91,17 @@ class Archive:
             "-oAPT::Sandbox::User=root",
         ]
 
-    def refresh(self) -> None:
-        """Fetch the package lists unless they are fresh; old lists do when the net is away."""
+    def refresh(self) -> bool:
+        """Fetch the package lists unless they are fresh; old lists do when the net is away.
+
+        Returns whether they are fresh now.
+        """
         stamp = self.root / "stamp"
         wanted = "\n".join(sources()) + "\n"
         with locked(self.root / "apt.lock"):
             known = stamp.exists() and (self.root / "sources.list").read_text() == wanted
             if known and time.time() - stamp.stat().st_mtime < LISTS_FRESH_S:
-                return
+                return True
             for folder in ("lists/partial", "cache/archives/partial"):
                 (self.root / folder).mkdir(parents=True, exist_ok=True)
             (self.root / "sources.list").write_text(wanted)
@@ -110,8 +113,9 @@ class Archive:
                 if not known:
                     raise
                 say("package lists not refreshed; using the ones of the last time")
-                return
+                return False
             stamp.touch()
+            return True
 
     def newest(self, name: str) -> Package:
         """Newest version of a package. Raises BedError when the archive has none."""
@@ -120,6 +124,11 @@ class Archive:
         if fields.get("Package") != name:
             raise BedError(f"{name} is not in Debian {SUITE}")
         return Package(name, fields["Version"], fields.get("Depends", ""))
+
+    def versions(self, names: Iterable[str]) -> dict[str, str]:
+        """Newest version of each package. Raises HostError when the archive has one no more."""
+        text = run(["apt-cache", *self._options(), "--no-all-versions", "show", *sorted(names)])
+        return dict(re.findall(r"^Package: (.*)\n(?:.+\n)*?Version: (.*)$", text, flags=re.M))
 
     def download(self, name: str, version: str, folder: Path) -> Path:
         """Download one package file into folder, checked by apt; returns its path."""
@@ -131,7 +140,14 @@ class Archive:
 
     def download_for(self, status: Path, names: Iterable[str], folder: Path) -> None:
         """Download packages and all they need beyond what a dpkg status file says is installed."""
+        self._download(status, folder, "install", *names)
+
+    def download_upgrades(self, status: Path, folder: Path) -> None:
+        """Download the newer versions of what a dpkg status file says is installed."""
+        self._download(status, folder, "upgrade")
+
+    def _download(self, status: Path, folder: Path, *words: str) -> None:
         (folder / "partial").mkdir(parents=True, exist_ok=True)
         places = [f"-oDir::State::Status={status}", f"-oDir::Cache::Archives={folder}"]
         command = ["apt-get", *self._options(), *places, "-qq", "--yes", "--no-install-recommends"]
-        run([*command, "--download-only", "install", *names], timeout=900)
+        run([*command, "--download-only", *words], timeout=900)

@@ -9,6 +9,7 @@
     python -m tests.cluster run NODE COMMAND... a shell command on a node
     python -m tests.cluster status | down
     python -m tests.cluster build               what beds are made of, into the cache
+    python -m tests.cluster sbom FILE           what the driver's image holds (CycloneDX)
 
 Owns the command line of the bed, nothing of the bed itself.
 """
@@ -17,9 +18,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from tests.bed.clusterbin import cluster_binary, helm_binary
 from tests.bed.errors import BedError
@@ -29,6 +32,7 @@ from tests.cluster import driver
 from tests.cluster.bed import ClusterBed, ClusterSpec, adopted, left_running
 from tests.cluster.payload import payload_image
 from tests.cluster.refresh import refresh
+from tests.cluster.usbdra_image import usbdra_sbom
 
 
 def gate(text: str) -> tuple[str, bool]:
@@ -57,6 +61,8 @@ def parser() -> argparse.ArgumentParser:
     commands.add_parser("install", help="install the driver on the running cluster")
     commands.add_parser("refresh", help="this checkout's code and chart into the running agents")
     commands.add_parser("build", help="build what beds are made of, and keep it")
+    sbom = commands.add_parser("sbom", help="write what the driver's image holds")
+    sbom.add_argument("file", type=Path)
     commands.add_parser("kubectl", help="kubectl on the running cluster")
     run = commands.add_parser("run", help="run a shell command on a node; its status is ours")
     run.add_argument("node")
@@ -133,6 +139,8 @@ def main(argv: list[str]) -> int:
                     say(f"{folder.name} is gone")
             case "build":
                 _build()
+            case "sbom":
+                shutil.copy(usbdra_sbom(driver.VERSION), options.file)
             case "install":
                 with adopted() as bed:
                     driver.install(bed)

@@ -26,11 +26,17 @@ STATUS = "var/lib/dpkg/status"
 # Debian's own container images have usr-is-merged in place of usrmerge, which brings all of Perl.
 _MERGED = "/usr/share/mmdebstrap/hooks/merged-usr"
 _PIN = "etc/apt/preferences.d/usrmerge"
+# As Debian's container images: no documents but the licences.
+_DOCUMENTS = (
+    *(f"path-exclude={pattern}" for pattern in EXCLUDED),
+    "path-include=/usr/share/doc/*/copyright",
+)
 _HOOKS = (
     f"--hook-dir={_MERGED}",
     f'--setup-hook=printf "Package: usrmerge\\nPin: release *\\nPin-Priority: -1\\n" > "$1/{_PIN}"',
     f'--customize-hook=rm "$1/{_PIN}"',
     '--customize-hook=: > "$1/etc/apt/sources.list"',
+    '--customize-hook=rm "$1/etc/hostname" "$1/etc/resolv.conf"',  # this machine's
 )
 
 
@@ -61,11 +67,11 @@ def base_tar() -> Path:
             command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--quiet"]
             command += [f"--aptopt={option}" for option in acquire_options()]
             command += ['--aptopt=APT::Install-Recommends "false"', *_HOOKS]
-            command += [f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED]
+            command += [f"--dpkgopt={rule}" for rule in _DOCUMENTS]
             command += [SUITE, str(folder / "base.tar")]
             run([*command, *sources()], env={**os.environ, "SOURCE_DATE_EPOCH": "0"})
 
-    return entry("image-base", digest(SUITE, EXCLUDED, _HOOKS, "v2"), build) / "base.tar"
+    return entry("image-base", digest(SUITE, _DOCUMENTS, _HOOKS, "v3"), build) / "base.tar"
 
 
 def package_feed(packages: tuple[tuple[str, ...], ...]) -> Path:
@@ -81,13 +87,14 @@ def package_feed(packages: tuple[tuple[str, ...], ...]) -> Path:
                 status.write_bytes(member.read())
             archive, debs = Archive(), folder / "debs"
             archive.refresh()
+            archive.download_upgrades(status, debs)
             for names in packages:
                 archive.download_for(status, names, debs)
             (debs / "Packages").write_text(
                 "".join(_index(deb) for deb in sorted(debs.glob("*.deb")))
             )
 
-    return entry("image-packages", digest(str(base), packages, "v1"), build) / "debs"
+    return entry("image-packages", digest(str(base), packages, "v2"), build) / "debs"
 
 
 def _index(deb: Path) -> str:
