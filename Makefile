@@ -13,6 +13,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 PY := $(VENV)/bin/python
 RESULTS := build/results
 STAMP := $(VENV)/.ready
+AUDIT = --strict
 SOURCES := setup.py $(wildcard usbdra/_native/*.pyx usbdra/_native/*.pxd)
 EXT := build/.extension
 PYTEST = $(PY) -m pytest -o junit_family=xunit2
@@ -62,10 +63,15 @@ lint: build ## ruff, mypy (strict), cython-lint, import-linter, stubs against th
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(PY) -m mypy.stubtest usbdra._native
 
-.PHONY: lock sbom
+.PHONY: lock audit sbom
 lock: $(STAMP) ## newest allowed versions into the three lock files (deploy/image, tests)
 	@$(PY) -m pip install --quiet --group lock
 	@$(PY) deploy/image/lock.py
+
+audit: $(STAMP) ## what is known against what is locked and built; AUDIT= lets missing answers pass
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m tests.audit $(AUDIT) --output $(RESULTS)/audit.txt
 
 sbom: $(STAMP) ## build the image and copy its list of contents to build/usbdra.cdx.json
 	@$(PYTHON) tests/host_packages.py bed
@@ -148,7 +154,9 @@ demo-cluster: $(STAMP) ## a Kubernetes cluster of two nodes: a pod on b uses the
 .PHONY: test
 test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, control plane, both beds
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory lint unit debug asan fuzz package parts bench api kernel cluster
+	@$(MAKE) --no-print-directory lint unit debug asan fuzz package parts
+	@$(MAKE) --no-print-directory audit AUDIT=
+	@$(MAKE) --no-print-directory bench api kernel cluster
 	@$(PY) tests/summary.py $(RESULTS)
 
 .PHONY: clean
