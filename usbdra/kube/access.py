@@ -80,15 +80,21 @@ class _Token:
         self._value, self._read_at = f"Bearer {text}", self._clock()
 
 
-async def from_kubeconfig(file: Path) -> Access:
-    """The current context of a kubeconfig. Raises ApiForbidden when it cannot be used."""
+async def from_kubeconfig(file: Path, context: str = "") -> Access:
+    """A context of a kubeconfig, its current one by default; `file` may be several, with colons.
+
+    Raises ApiForbidden when it cannot be used.
+    """
     from kubernetes.aio import config
     from kubernetes.aio.client import Configuration
 
     settings: Any = Configuration()
     try:
         await config.load_kube_config(
-            config_file=str(file), client_configuration=settings, persist_config=False
+            config_file=str(file),
+            context=context or None,
+            client_configuration=settings,
+            persist_config=False,
         )
         tls = ssl.create_default_context(
             cafile=settings.ssl_ca_cert, cadata=settings.ca_cert_data or None

@@ -42,14 +42,17 @@ class KubeClient:
         )
 
     @classmethod
-    async def connect(cls, kubeconfig: Path | None = None, timeout: float = 15.0) -> KubeClient:
+    async def connect(
+        cls, kubeconfig: Path | None = None, timeout: float = 15.0, context: str = ""
+    ) -> KubeClient:
         """A client from a kubeconfig file, or from the pod's service account when None.
 
+        context: of the kubeconfig; its current one when empty.
         Raises ApiForbidden when there are no credentials to be had.
         """
         if kubeconfig is None:
             return cls(ways.from_service_account(), timeout)
-        return cls(await ways.from_kubeconfig(kubeconfig), timeout)
+        return cls(await ways.from_kubeconfig(kubeconfig, context), timeout)
 
     async def aclose(self) -> None:
         """Close the connection pool."""

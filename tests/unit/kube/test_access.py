@@ -119,3 +119,22 @@ async def test_a_kubeconfig_with_a_certificate(tmp_path: Path) -> None:
 async def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(errors.ApiForbidden, match="nowhere"):
         await access.from_kubeconfig(tmp_path / "nowhere")
+
+
+async def test_a_context_of_several_kubeconfigs(tmp_path: Path) -> None:
+    one = kubeconfig(tmp_path, {"token": "secret"})
+    two = tmp_path / "two"
+    two.write_text(
+        yaml.safe_dump(
+            {
+                "contexts": [{"name": "y", "context": {"cluster": "d", "user": "u"}}],
+                "clusters": [{"name": "d", "cluster": {"server": "https://other.example:6443"}}],
+                "current-context": "y",
+            }
+        )
+    )
+    both = Path(f"{one}:{two}")
+    assert (await access.from_kubeconfig(both, "x")).server == "https://api.example:6443"
+    assert (await access.from_kubeconfig(both, "y")).server == "https://other.example:6443"
+    with pytest.raises(errors.ApiForbidden):
+        await access.from_kubeconfig(both, "z")
