@@ -74,3 +74,30 @@ def test_rows_are_found_by_the_alphabet() -> None:
     table = PAGE.split("## By reason", 1)[1]
     rows = re.findall(r"^\| ([A-Z][A-Za-z]*)", table, re.MULTILINE)
     assert rows == sorted(rows)
+
+
+SAYING = ("cli/kubectl/causes.py", "cli/kubectl/explain.py", "controller/conditions.py")
+
+
+def sentences() -> Iterator[str]:
+    """Texts that `explain` is made of, with dots for what is filled in."""
+    for name in SAYING:
+        for node in ast.walk(ast.parse((ROOT / "usbdra" / name).read_text())):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "..."
+                    for part in node.values
+                )
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_what_explain_says_is_quoted_as_it_says_it() -> None:
+    table = PAGE.split("## Pending", 1)[1].split("## ", 1)[0]
+    quotes = re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE)[1:]
+    assert len(quotes) > 10
+    texts = list(sentences())
+    for quote in quotes:
+        for piece in re.split(r", | ?\((?:NotFound|NotReady)\)|\.\.\.", quote):
+            words = piece.strip()
+            assert not words or any(words in text for text in texts), (quote, words)
