@@ -75,9 +75,22 @@ class Resets:
 
     async def run(self) -> None:
         """Follow the node's objects until cancelled; one request at a time."""
+        try:
+            self._forget_old()
+        except StateError as error:
+            log.warning("old records of resets stay: %s", error)
         async for event in self._reflector.run():
             if isinstance(event, Change) and event.new is not None:
                 await self._look(event.new)
+
+    def _forget_old(self) -> None:
+        """Records of requests that nobody would carry out any more, with or without a record."""
+        records, aside = self._store.load_all()
+        for name, record in records.items():
+            if not resetword.read(record.token).fresh(self._now()):
+                self._store.delete(name)
+        for bad in aside:
+            log.error("record of a reset is kept as %s: %s", bad.path, bad.reason)
 
     async def _look(self, item: Object) -> None:
         annotations = item["metadata"].get("annotations") or {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from usbdra.state.codec import decode, encode
@@ -16,7 +17,7 @@ from usbdra.state.codec import decode, encode
 
 @dataclass(frozen=True, slots=True)
 class ResetRecord:
-    """The last request for a device. `token` is the request's own word for itself."""
+    """The last request for a device. `token` is its time, which is its word for itself."""
 
     token: str
     done: bool = False
@@ -35,4 +36,7 @@ class ResetSchema:
 
     def decode(self, version: int, data: Mapping[str, Any]) -> ResetRecord:
         """The record from JSON values. Raises ValueError for what it does not understand."""
-        return decode(ResetRecord, dict(data), "reset")
+        record = decode(ResetRecord, dict(data), "reset")
+        if datetime.fromisoformat(record.token).tzinfo is None:
+            raise ValueError(f"reset.token is {record.token}, a time without its zone")
+        return record

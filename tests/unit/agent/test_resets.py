@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.fakes.kube import FakeKube
 from usbdra.agent.resets import Resets
 from usbdra.errors import DeviceBusy, UsbdraError
@@ -17,7 +19,7 @@ from usbdra.kube.custom import Contract
 from usbdra.kube.types import EVENT, Kind
 from usbdra.locks import ProcessLock
 from usbdra.resetword import make
-from usbdra.state.resets import ResetSchema
+from usbdra.state.resets import ResetRecord, ResetSchema
 from usbdra.state.store import RecordStore
 from usbdra.types import DeviceName, NodeName
 
@@ -144,3 +146,23 @@ async def test_without_a_record_nothing_is_reset(tmp_path: Path) -> None:
     async with bench.agent():
         kind, reason, _ = await bench.answer()
     assert (kind, reason, bench.acts) == ("Warning", "StateError", [])
+
+
+async def test_records_of_old_requests_are_forgotten_at_a_start(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    store = RecordStore(tmp_path / "resets", ResetSchema())
+    old, new = make(NOW - timedelta(hours=1), False), make(NOW, False)
+    store.save("old", ResetRecord(old.token, done=True))
+    store.save("new", ResetRecord(new.token, done=True))
+    (tmp_path / "resets/bad.json").write_text("{}")
+    bench.kube.put(KIND, asked(make(NOW, True).word))
+    async with bench.agent():
+        await bench.answer()
+    left = sorted(path.name for path in (tmp_path / "resets").iterdir())
+    assert left == ["bad.json.bad-1", "new.json", f"{STICK}.json"]
+
+
+@pytest.mark.parametrize("token", ["now", "2026-01-31T12:00:00"])
+def test_a_record_without_a_time_is_none(token: str) -> None:
+    with pytest.raises(ValueError, match=r"Invalid isoformat|without its zone"):
+        ResetSchema().decode(1, {"token": token, "done": True})
