@@ -28,12 +28,14 @@ from tests.cluster.alone import Alone
 from tests.cluster.api import ClusterApi
 from tests.unit.cli.kubectl.make import by_cel
 from tests.unit.slices.samples import offer
+from usbdra.agent.reporter import KubeReporter
 from usbdra.cli.kubectl.program import program
 from usbdra.cli.main import run
 from usbdra.kube.client import KubeClient
 from usbdra.kube.types import DEVICE_CLASS, NODE, POD, RESOURCE_CLAIM
 from usbdra.slices.build import Taint, Visibility
-from usbdra.types import Hub, Speed
+from usbdra.state.claims import ClaimRef
+from usbdra.types import ClaimUid, Hub, NodeName, Speed
 
 __all__ = ["admin", "chart"]  # fixtures
 
@@ -160,6 +162,14 @@ async def test_what_ports_speed_and_other_claims_do_to_a_claim(
         assert f"claim {namespace}/{STICK} has it, used by user" in await explain("again")
         # what the node says of the claim that has it
         assert "the node of pod user has not attached it yet" in await explain("user")
+        reporter = KubeReporter(admin, CONTRACT.driver, NodeName("b"))
+        ref = ClaimRef(namespace, STICK, ClaimUid(claim["metadata"]["uid"]))
+        await reporter.event(ref, "Unreachable", "nobody answers at 192.0.2.1", True)
+        await reporter.flushed()
+        assert (
+            "the node of pod user could not attach it. Unreachable: nobody answers at 192.0.2.1; "
+            "see that node a and its agent run"
+        ) in await explain("user")
         for reason, remedy in (
             ("PeerRefused", "see whether the device is assigned to this namespace"),
             ("LinkLost", "its node tries again by itself"),
