@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Bed]:
-    """Node a with kernel 6.12 has the stick, node b with 6.1 uses it."""
+    """Node a with kernel 6.12 has the sticks, node b with 6.1 uses them."""
     with KernelBed(packages=tunnels.PACKAGES) as machines:
         try:
             tidy(machines)
@@ -47,7 +47,7 @@ def bed() -> Iterator[Bed]:
 def attached(bed: Bed) -> Samples:
     """Attaches in turn, ours and stock, so that both see the same machine; the first is warm-up."""
     found: Samples = {"ours": [], "stock": []}
-    with links.served(bed), links.stock_served(bed):
+    with links.stick(bed), links.served(bed), links.stock_served(bed):
         for _ in range(ROUNDS + 1):
             with links.ours(bed) as sample:
                 found["ours"].append(sample)

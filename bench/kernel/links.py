@@ -15,8 +15,8 @@ from typing import Any
 
 from tests.bed.bed import Bed
 from tests.bed.node import Node
+from tests.kernel.product import certificates
 
-PKI = "/etc/usbdra/pki"
 PROBE = "/run/bench/guest_probe.py"
 SERIAL = "BENCH0001"
 MIB = 32
@@ -55,18 +55,22 @@ def probe(node: Node, command: str, kinds: str = "-") -> dict[str, Any]:
 
 
 def prepare(bed: Bed) -> None:
-    """The probe on both nodes, certificates, and the stick in a."""
-    a, b = bed["a"], bed["b"]
-    for node in (a, b):
+    """The probe on both nodes, and certificates."""
+    for node in (bed["a"], bed["b"]):
         node.push(Path(__file__).with_name("guest_probe.py"), PROBE)
-    a.run("usbdra pki init", timeout=120)
-    for node in (a, b):
-        a.run(f"usbdra pki issue {node.name} --host {node.ip}", timeout=120)
-        for name in ("ca.crt", "tls.crt", "tls.key"):
-            data = a.read(f"{PKI}/nodes/{node.name}/{name}")
-            node.write(f"{PKI}/{name}", data, mode=0o600)
+    certificates(bed)
+
+
+@contextmanager
+def stick(bed: Bed) -> Iterator[None]:
+    """The stick in a, full of random bytes."""
+    a = bed["a"]
     a.call("gadget.storage", SERIAL, MIB)
     a.call("raw.fill", a.call("usb.wait", SERIAL, child="disks")["disks"][0], MIB, timeout=300)
+    try:
+        yield
+    finally:
+        a.call("gadget.remove", SERIAL)
 
 
 @contextmanager
