@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 class RemoteBroker:
     """See Broker. The agent listens at `path` as user `uid`; it has `seconds` for each answer."""
 
-    def __init__(self, path: Path, uid: int, *, seconds: float = 15.0) -> None:
+    def __init__(self, path: Path, uid: int, *, seconds: float = 24.0) -> None:
         self._path = path
         self._uid = uid
         self._seconds = seconds

@@ -41,15 +41,16 @@ class LinkTimeouts:
     """Times of one link, in seconds.
 
     `connect`, `handshake`, `request` and `answer` bound its set-up; an answer covers the
-    exporter's bind, during which drivers let go of the device. The rest is for the kernel: an
-    idle dead peer is known after keep_idle + keep_interval * keep_count, one that owes an
-    acknowledgement after `user`, both within 15 s.
+    exporter's bind, during which drivers let go of the device and of those asked for before it;
+    with all that follows it must fit into Prepare's limit (plugin/prepare.py). The rest is for
+    the kernel: an idle dead peer is known after keep_idle + keep_interval * keep_count, one that
+    owes an acknowledgement after `user`, both within 15 s.
     """
 
     connect: float = 5.0
     handshake: float = 5.0
     request: float = 5.0
-    answer: float = 15.0
+    answer: float = 26.0
     keep_idle: int = 5
     keep_interval: int = 3
     keep_count: int = 3
