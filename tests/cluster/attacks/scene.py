@@ -70,6 +70,11 @@ class Scene:
         kernel = self.a.call("usb.find", self.stick.serial)
         return State(kernel, self.stick.sha256(), look(self.a).held)
 
+    def given_back(self) -> None:
+        """Wait until the stick is its own node's again, with no record of a session left."""
+        self.stick.at_home("disks")
+        until(self.a, '[ -z "$(ls /run/usbdra/exports)" ]')
+
     def published(self, node: str) -> list[Any]:
         """A node's slices, by name."""
         found = self.bed.api.resource.list_resource_slice(field_selector=f"spec.driver={DRIVER}")

@@ -98,7 +98,7 @@ def record(scene: Scene, attacker: Attacker) -> bytes:
     with attacker.wire(scene.as_b) as link:
         assert ask_for(link, scene.device, claim) == Outcome("granted", granted=scene.device)
         sent = bytes(link.sent)
-    scene.stick.at_home("disks")
+    scene.given_back()
     scene.owner.delete("resourceclaim", claim.name)
     return sent
 
@@ -151,7 +151,7 @@ def test_a_holder_is_not_disturbed(scene: Scene) -> None:
         held = scene.owner.shell("holder", f"sha256sum {DISK}").split()[0]
         assert held == scene.stick.sha256()
     scene.owner.delete("pod", "holder")
-    scene.stick.at_home("disks")
+    scene.given_back()
 
 
 def test_r27_a_record_that_is_no_data_ends_the_link_and_the_next_one_works(scene: Scene) -> None:
@@ -168,7 +168,7 @@ def test_r27_a_record_that_is_no_data_ends_the_link_and_the_next_one_works(scene
                 link.record(kind, body)
                 with pytest.raises(Ended, match="closed"):
                     link.read(1)
-            scene.stick.at_home("disks")
+            scene.given_back()
 
 
 def _decided(step: killing.Step, line: Line) -> bool:
@@ -192,7 +192,7 @@ def test_the_exporter_killed_at_every_step(scene: Scene) -> None:
                     with pytest.raises(Ended):
                         link.read(1)
             audit.wait(partial(_decided, step), step.name)
-            scene.stick.at_home("disks")
+            scene.given_back()
             until(scene.a, LISTENS)
     scene.forget()
     scene.write(scene.disk_claim("mine"))
@@ -205,6 +205,6 @@ def test_the_exporter_killed_at_every_step(scene: Scene) -> None:
     reading.wait()
     assert reading.failures() == []
     scene.owner.delete("pod", "user")
-    scene.stick.at_home("disks")
+    scene.given_back()
     after = scene.state()
     assert (after.medium, after.held) == (before.medium, before.held)

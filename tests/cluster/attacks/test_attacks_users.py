@@ -58,7 +58,7 @@ def _owner_is_served(scene: Scene) -> None:
     scene.owner.run("user")
     assert scene.owner.shell("user", f"sha256sum {DISK}").split()[0] == scene.stick.sha256()
     scene.owner.delete("pod", "user")
-    scene.stick.at_home("disks")
+    scene.given_back()
 
 
 def test_what_gets_past_the_first_line_is_refused_where_the_device_is(
@@ -128,7 +128,7 @@ def test_r26_a_device_that_was_taken_away_is_not_attached_again(scene: Scene) ->
         faults.wait_not_ready(scene.owner, "mine", "LinkLost")
         assert [line["decision"] for line in audit.decisions(1)] == ["refused"]
         assert scene.b.call("usb.used") == []
-        scene.stick.at_home("disks")
+        scene.given_back()
         scene.owner.delete("pod", "user")
     finally:
         assign(scene.bed, scene.device, scene.owner.name)
@@ -151,4 +151,4 @@ def test_r47_of_claims_that_were_given_one_device_one_gets_it(scene: Scene) -> N
     scene.owner.run("late")
     assert len(scene.b.call("usb.used")) == 1
     scene.owner.delete("pod", "late", "--grace-period=1")
-    scene.stick.at_home("disks")
+    scene.given_back()
