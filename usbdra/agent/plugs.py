@@ -23,7 +23,7 @@ from usbdra.agent.plugreports import PlugReports
 from usbdra.errors import LinkError, StateError, UsbdraError
 from usbdra.hotplug.machines import Key, Machines
 from usbdra.hotplug.qemu import PREFIX, Address
-from usbdra.hotplug.qmp import MachineGone
+from usbdra.hotplug.qmp import MachineGone, Occupied
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
 from usbdra.kube.types import Object
@@ -284,9 +284,18 @@ class Plugs:
         return fd
 
     def _tell(self, uid: ClaimUid, error: UsbdraError) -> None:
+        """Say why a device is not in its machine, unless it may well be."""
         record = self._plugs.get(uid)
-        if record is not None and not isinstance(error, StateError):
+        if record is None or isinstance(error, StateError):
+            return
+        if not (isinstance(error, Occupied) and self._stands(record)):
             self._reports.detached(record, error.reason, str(error))
+
+    def _stands(self, record: PlugRecord) -> bool:
+        """The API has it as attached, by an earlier agent's word."""
+        plug = ((self._by_claim.get(record.claim) or {}).get("status") or {}).get("plug") or {}
+        same = (plug.get("podUID"), plug.get("claimUID")) == (record.pod, record.claim)
+        return same and bool(plug.get("attached"))
 
 
 def _name(record: PlugRecord) -> str:

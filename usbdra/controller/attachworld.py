@@ -86,6 +86,7 @@ class AttachWorld:
         current = holder.target(found, self._contract) if found else ""
         machine = _machine(key, item)
         pods = list(self._pods.get(machine, {}).values()) if machine else []
+        beside = self._by_machine.get(machine, ()) if machine else ()
         return attach.Observed(
             now=now,
             contract=self._contract,
@@ -98,7 +99,7 @@ class AttachWorld:
             place=runs.place(pods, current, self._socket, self._contract),
             current=runs.with_uid(pods, current, self._socket, self._contract),
             ahead_of_device=next(iter(self._ahead(item, self._by_device.get(device, ()))), ""),
-            ahead_of_machine=len(self._ahead(item, self._by_machine.get(machine or key, ()))),
+            ahead_of_machine=len(self._ahead(item, beside)),
         )
 
     def machine(self, key: Key) -> machines.Observed | None:

@@ -17,6 +17,9 @@ from usbdra.hotplug import podsocket
 from usbdra.hotplug.qemu import Qemu
 from usbdra.hotplug.qmp import QmpClient
 
+GREETING = 5.0
+"""Seconds for a QEMU to greet and for each of its answers."""
+
 Key = tuple[str, str]
 """(UID of the machine's pod, VOLUME/PATH of its socket)."""
 
@@ -46,7 +49,7 @@ class Machines:
                 if machine.client is None or machine.client.closed:
                     await self._hang_up(machine)
                     sock = podsocket.connect(self._kubelet_dir, *key)
-                    machine.client = await QmpClient.open(sock)
+                    machine.client = await QmpClient.open(sock, GREETING)
                     self._watch(key, machine.client)
                 yield Qemu(machine.client)
         finally:

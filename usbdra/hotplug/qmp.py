@@ -13,7 +13,6 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from usbdra.errors import PlugFailed, UsbdraError
@@ -41,6 +40,11 @@ class QmpError(PlugFailed):
         self.text = text
 
 
+class Occupied(PlugFailed):
+    """QEMU serves another client: an earlier agent of this node that is about to end, or a
+    stranger. What is plugged in is not known then."""
+
+
 class QmpClient:
     """One connection; use `open`, close with `close`. One command at a time, by itself."""
 
@@ -60,8 +64,7 @@ class QmpClient:
     async def open(cls, sock: socket.socket, timeout: float = TIMEOUT) -> QmpClient:
         """A client past greeting and capabilities. Keeps the socket, also when it raises.
 
-        Raises MachineGone, PlugFailed when nobody greets in time: another client may be connected,
-        QEMU serves one.
+        Raises MachineGone, Occupied when nobody greets in time: QEMU serves one client.
         """
         client = cls(sock, timeout)
         try:
@@ -70,7 +73,7 @@ class QmpClient:
             await client.execute("qmp_capabilities")
         except TimeoutError:
             await client.close()
-            raise PlugFailed(
+            raise Occupied(
                 f"QEMU does not greet within {timeout:g} s: is another client on its QMP socket?"
             ) from None
         except BaseException:
@@ -123,9 +126,10 @@ class QmpClient:
     async def close(self) -> None:
         """End the connection; again is no error."""
         self._reader.cancel()
-        with suppress(asyncio.CancelledError):
+        try:
             await asyncio.wait([self._reader])
-        self._sock.close()
+        finally:
+            self._sock.close()
 
     async def _send(self, data: bytes, fd: int | None) -> None:
         """One message, a descriptor with its first byte."""

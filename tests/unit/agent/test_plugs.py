@@ -17,6 +17,7 @@ from tests.fakes.qemu import FakeQemu
 from usbdra.agent import plugs as module
 from usbdra.agent.plugreports import PlugReports
 from usbdra.agent.plugs import Plugs
+from usbdra.hotplug import machines
 from usbdra.hotplug import qemu as qemu_module
 from usbdra.hotplug.qemu import PREFIX
 from usbdra.kube import errors
@@ -211,6 +212,26 @@ async def test_a_restarted_agent_finds_what_is_plugged_in_and_touches_nothing(
         before = len(qemu.commands)
         await until(lambda: "qom-get" in qemu.commands[before:])
     assert len([c for c in qemu.commands if c.startswith("device_")]) == done
+
+
+async def test_during_an_upgrade_the_new_agent_waits_for_the_old_ones_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "GREETING", 0.02)
+    qemu = await world.machine()
+    async with world.agent():
+        world.attach()
+        world.prepare(held(NULL))
+        await plugged(world, qemu)
+        said = len(world.api.requests)
+        old = world.plugs
+        async with world.agent():
+            await until(lambda: len(qemu._socks) > 1)
+            await asyncio.sleep(0.1)
+            assert len(world.api.requests) == said  # the status stays as true as it is
+            await old._machines.aclose()
+            await until(lambda: len(world.api.requests) > said)
+            assert world.said()["attached"] is True
 
 
 async def test_what_a_restarted_agent_should_not_have_goes_out(world: World) -> None:
