@@ -55,8 +55,9 @@ EXPORTER, IMPORTER = NodeName("node-a"), NodeName("node-b")
 SERIAL = "PAIR0001"
 STICK = f"usb-0781-5581-{SERIAL.lower()}"
 PORT = 3241
-SETTLE_SECONDS = 0.05
-"""After a round: the exporter takes its device back."""
+SETTLE_SECONDS = 0.4
+"""After a round: the exporter takes its device back, and both inventories hear of it. They share
+this process, which two nodes do not, and would be measured with the next round."""
 
 
 class Lines(logging.Handler):
