@@ -2,7 +2,7 @@
 """Copies over five links at once between the same two machines: one link works, the others rest.
 
 Each link carries the same traffic, of a stick of its own that differs from the others in nothing
-but its serial. All are up from the first copy to the last, and copies of a few seconds go round
+but its serial. All are up from the first copy to the last, and copies of a second or two go round
 them, each round beginning with another: what the machine is busy with besides meets all alike.
 Owns the links and the samples. Must not judge them.
 """
@@ -28,9 +28,9 @@ PLAIN, ENCRYPTED, STOCK, STUNNEL, WIREGUARD = WAYS = (
     "wireguard",
 )
 DIRECTIONS = ("read", "write")
-BLOCKS = {"4 KiB": (4 << 10, 1 << 20), "1 MiB": (1 << 20, 8 << 20)}
+BLOCKS = {"4 KiB": (4 << 10, 512 << 10), "1 MiB": (1 << 20, 4 << 20)}
 """Bytes of a block, and of one copy in such blocks."""
-SIZE_MIB = 16
+SIZE_MIB = 8
 
 Place = tuple[str, str, str]
 """(way, direction, name of the block size)."""

@@ -3,8 +3,8 @@
 
     python -m tests.fakes.flood HOST PORT PER_SECOND SOURCE...
 
-As a program it runs until SIGTERM, says "flooding" once all connections have been tried, and at its
-end how many were made. Owns what strangers send. Must not know who listens.
+As a program it runs until SIGTERM. It says "begins", "flooding" once all connections have been
+tried, and at its end how many were made. Owns what strangers send. Must not know who listens.
 """
 
 from __future__ import annotations
@@ -124,6 +124,7 @@ async def run(flood: Flood) -> None:
     """Flood until SIGTERM."""
     over = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+    print("begins", flush=True)
     async with flood:
         print("flooding", flush=True)
         await over.wait()
