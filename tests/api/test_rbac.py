@@ -123,6 +123,36 @@ async def test_an_agent_reports_with_the_charts_rights(
     assert not stored["status"].get("devices")
 
 
+async def test_an_agent_reports_on_a_claim_whose_parameters_are_in_no_order(
+    rights: None, accounts: Accounts, make_node: MakeNode, namespace: str
+) -> None:
+    """Server-side apply is refused there: it would write them sorted."""
+    node = make_node()
+    admin = await accounts.admin()
+    body = claim("one", usb())
+    parameters = {"kind": "USBDeviceConfig", "apiVersion": f"{DRIVER}/v1alpha1"}
+    body["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    made = await admin.create(RESOURCE_CLAIM, body, namespace)
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    result = {"request": "usb", "driver": DRIVER, "pool": f"usb-{node}", "device": "usb-1"}
+    config = [{**c, "source": "FromClaim"} for c in made["spec"]["devices"]["config"]]
+    made["status"] = {
+        "allocation": {
+            "devices": {"results": [result], "config": config},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+        }
+    }
+    await admin.replace(RESOURCE_CLAIM, made, namespace, "status")
+    client = await accounts.client(NAMESPACE, "usbdra-agent", node)
+    reporter = KubeReporter(client, DRIVER, NodeName(node))
+    ref = ClaimRef(namespace, "one", ClaimUid(made["metadata"]["uid"]))
+    record = ClaimRecord(ref, Phase.PREPARED, "boot", ())
+    await reporter.prepared(record, [{"pool": f"usb-{node}", "device": "usb-1", "data": {"a": 1}}])
+    await reporter.flushed()
+    (device,) = (await admin.get(RESOURCE_CLAIM, "one", namespace))["status"]["devices"]
+    assert device["data"] == {"a": 1, "usedOn": node}
+
+
 async def test_an_agent_changes_no_claim_pod_or_device_object(
     rights: None, accounts: Accounts, make_node: MakeNode, namespace: str
 ) -> None:

@@ -125,7 +125,13 @@ class FakeKube:
         return self._stored("replace", kind, body, namespace)
 
     async def merge(
-        self, kind: Kind, name: str, patch: Object, *, namespace: str | None = None
+        self,
+        kind: Kind,
+        name: str,
+        patch: Object,
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
     ) -> Object:
         await self._turn()
         self.requests.append(("merge", kind.plural, name))

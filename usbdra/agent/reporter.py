@@ -52,6 +52,18 @@ class Api(Protocol):
         """See KubeClient.apply."""
         ...
 
+    async def merge(
+        self,
+        kind: Kind,
+        name: str,
+        patch: Object,
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+    ) -> Object:
+        """See KubeClient.merge."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Note:
@@ -168,12 +180,40 @@ class KubeReporter:
             "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid},
             "status": {"devices": said},
         }
-        await self._api.apply(
-            RESOURCE_CLAIM,
-            body,
-            manager=f"{self._driver}/{self._node}"[:128],
-            namespace=ref.namespace,
-            subresource="status",
+        try:
+            await self._api.apply(
+                RESOURCE_CLAIM,
+                body,
+                manager=f"{self._driver}/{self._node}"[:128],
+                namespace=ref.namespace,
+                subresource="status",
+            )
+        except errors.ApiInvalid:
+            await self._merge_status(ref, said)
+
+    async def _merge_status(self, ref: ClaimRef, said: list[Object]) -> None:
+        """The same by a merge patch, which leaves the rest of the status letter by letter.
+
+        Apply writes the opaque parameters of an allocation with their keys sorted, and the API
+        (1.37) refuses that as a change when the claim was created with them in another order. A
+        merge patch replaces the list: it holds everybody's entries, of the version that was read.
+        """
+        claim = await self._api.get(RESOURCE_CLAIM, ref.name, ref.namespace)
+        meta = claim["metadata"]
+        if meta["uid"] != ref.uid:
+            return
+        kept = [
+            entry
+            for entry in (claim.get("status") or {}).get("devices") or ()
+            if entry.get("driver") != self._driver
+            or (entry.get("data") or {}).get("usedOn", self._node) != self._node
+        ]
+        patch: Object = {
+            "metadata": {"resourceVersion": meta["resourceVersion"]},
+            "status": {"devices": [*kept, *said]},
+        }
+        await self._api.merge(
+            RESOURCE_CLAIM, ref.name, patch, namespace=ref.namespace, subresource="status"
         )
 
     async def _put_event(self, note: _Note) -> None:

@@ -116,3 +116,24 @@ async def test_events_of_a_deleted_claim_are_still_told() -> None:
     async with reporting(api) as reporter:
         await reporter.event(REF, "Detached", "given back", False)
     assert [e["regarding"]["uid"] for e in api.all(EVENT)] == ["uid-1"]
+
+
+async def test_a_claim_whose_parameters_apply_would_reorder_is_told_by_a_merge() -> None:
+    api = api_with_claim()
+    other = {"driver": "net.example.com", "pool": "p", "device": "d"}
+    elsewhere = {"driver": "usb.example.com", "pool": "p", "device": "e", "data": {"usedOn": "a"}}
+    before = {**elsewhere, "device": "f", "data": {"usedOn": "node-b"}}
+    stored = await api.get(RESOURCE_CLAIM, "stick", "lab")
+    stored["status"]["devices"] = [other, elsewhere, before]
+    api.put(RESOURCE_CLAIM, stored)
+
+    async def refuse(*_: object, **__: object) -> Object:
+        raise errors.ApiInvalid("apply", 422, "Invalid", "status.allocation: cannot be modified")
+
+    api.apply = refuse  # type: ignore[method-assign]
+    async with reporting(api) as reporter:
+        await reporter.prepared(RECORD, [{"pool": "p", "device": "g"}])
+        await reporter.flushed()
+    devices = (await api.get(RESOURCE_CLAIM, "stick", "lab"))["status"]["devices"]
+    new = {"driver": "usb.example.com", "pool": "p", "device": "g", "data": {"usedOn": "node-b"}}
+    assert devices == [other, elsewhere, new]
