@@ -114,7 +114,7 @@ package: wheel ## install the wheel, and the source, into empty environments
 	@$(PYTEST) tests/package --junitxml=$(RESULTS)/package.xml
 
 .PHONY: kernel
-kernel: $(STAMP) ## two machines under QEMU with stock kernels 6.1 and 6.12 (root)
+kernel: build ## two machines under QEMU with stock kernels 6.1 and 6.12 (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed
 	@$(BED) tests/kernel --timeout=900 --junitxml=$(RESULTS)/kernel.xml

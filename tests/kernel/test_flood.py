@@ -21,7 +21,6 @@ import pytest
 from tests.bed.bed import Bed
 from tests.bed.node import Node, Process
 from tests.bed.process import spawn, stop
-from tests.kernel import exporting_agent
 from tests.kernel.conftest import LOGS
 from tests.kernel.product import attach, usbdra
 
@@ -73,7 +72,7 @@ def flood(bed: Bed, node: Node, log: Path) -> Iterator[Callable[[], None]]:
 @contextmanager
 def exporting(node: Node, peer: Node) -> Iterator[tuple[Process, Process]]:
     """The exporter without privilege and the agent behind it, as in the agent's pod."""
-    node.push(Path(exporting_agent.__file__), AGENT)
+    node.push(Path(__file__).with_name("exporting_agent.py"), AGENT)
     agent = node.start(["/opt/usbdra/bin/python", AGENT, node.name, peer.name, peer.ip])
     try:
         agent.wait_for("exporting")
