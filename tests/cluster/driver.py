@@ -100,9 +100,9 @@ def ready(bed: ClusterBed, timeout: float = 300) -> None:
 @contextlib.contextmanager
 def configured(bed: ClusterBed, values: Mapping[str, str]) -> Iterator[None]:
     """The driver with other values than the chart's own, which it has again afterwards."""
-    bed.api.apply(render(bed_values(values)), namespace=NAMESPACE)
-    ready(bed)
     try:
+        bed.api.apply(render(bed_values(values)), namespace=NAMESPACE)
+        ready(bed)
         yield
     finally:
         bed.api.apply(render(bed_values()), namespace=NAMESPACE)
