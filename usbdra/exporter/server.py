@@ -218,17 +218,18 @@ class ExporterServer:
                 await self._accept_failed(exc)
                 continue
             self.stats.accepted += 1
-            if not self._admit(address):
+            if self._admit(address):
+                guest = _Guest(address[0])
+                task = asyncio.create_task(self._serve(sock, address, guest))
+                self._open.guests[task] = guest
+                task.add_done_callback(self._open.left)
+                # One that is displaced before its first step never gets to close its socket.
+                task.add_done_callback(functools.partial(_close, sock))
+            else:
                 sock.close()
-                # Nothing above waits when a queue is full of strangers: let others run.
-                await asyncio.sleep(0)
-                continue
-            guest = _Guest(address[0])
-            task = asyncio.create_task(self._serve(sock, address, guest))
-            self._open.guests[task] = guest
-            task.add_done_callback(self._open.left)
-            # One that is displaced before its first step never gets to close its socket.
-            task.add_done_callback(functools.partial(_close, sock))
+            # Nothing above waits while the queue is full of strangers: those who are served, and
+            # those who were displaced and still have to close, get their turn.
+            await asyncio.sleep(0)
 
     async def _accept_failed(self, exc: OSError) -> None:
         """A peer that hung up in the queue is nothing; without fds wait for one to be freed."""

@@ -311,3 +311,14 @@ async def until(condition: Any) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0.001)
+
+
+async def test_a_full_queue_leaves_the_loop_to_those_who_are_served(broker: FakeBroker) -> None:
+    async with serving(broker) as server:
+        with contextlib.ExitStack() as stack:
+            for _ in range(60):
+                stack.enter_context(socket.create_connection(server.addresses[0]))
+            for turn in range(1, 41):
+                await asyncio.sleep(0)
+                assert server.stats.accepted <= turn, "one a turn, however many wait"
+            assert server.stats.accepted > 30
