@@ -31,7 +31,7 @@ PORT = 3241
 MIB = 2
 COPIES = 2
 LEAST_PART = 0.4
-"""Of the undisturbed speed, on one emulated processor that strangers and link share; 0.7 was seen."""
+"""Of the undisturbed speed, on one emulated processor that strangers and link share. Seen: 0.7."""
 MAX_RSS_KIB = 80 * 1024
 MAX_DESCRIPTORS = 2 * 128 + 64
 """Each of the connections that it takes at once, one that is being closed for it, and its own."""
