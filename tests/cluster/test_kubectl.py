@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kubectl usb` where real nodes must answer: a reset by the kernel, a link that is measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.bed import ClusterBed
+from tests.cluster.claims import consumer, serial, usb_claim
+from tests.cluster.driver import GROUP
+from tests.cluster.gadgets import Gadgets
+from tests.cluster.space import Space
+from usbdra.cli.kubectl.program import program
+from usbdra.cli.main import run
+
+DISK = "/dev/usbdra/usb/block0"
+Plugin = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def plugin(usb: ClusterBed, capfd: pytest.CaptureFixture[str]) -> Plugin:
+    """Run `kubectl usb` as an administrator; exit code and what was said."""
+    path = usb.plane.admin_kubeconfig
+
+    def call(*words: str) -> tuple[int, str]:
+        capfd.readouterr()
+        code = run([*words, "--kubeconfig", str(path)], program, "kubectl usb")
+        out, err = capfd.readouterr()
+        return code, out + err
+
+    return call
+
+
+def test_a_device_is_reset_once_and_in_use_by_force_alone_and_its_link_is_measured(
+    usb: ClusterBed, gadgets: Gadgets, space: Space, plugin: Plugin, tmp_path: Path
+) -> None:
+    stick = gadgets.plug("a", "RESET001", size_mib=4)
+    stick.fill()
+    name = gadgets.published("RESET001")["name"]
+    usb.api.kubectl("wait", f"nodeusbdevices.{GROUP}", name, "--for=condition=Ready")
+
+    before = resets(usb)
+    assert plugin("reset", name) == (0, f"{name}: reset by node a\n")
+    assert resets(usb) == before + 1
+    assert stick.at_home("disks")["driver"] == "usb"
+
+    space.apply(
+        usb_claim("stick", serial("RESET001"), childNodes=["block"]),
+        consumer("reader", "stick", node="b"),
+    )
+    space.run("reader")
+    usb.api.kubectl("wait", f"nodeusbdevices.{GROUP}", name, "--for=condition=Attached")
+    code, said = plugin("reset", name)
+    assert (code, "--force resets it all the same" in said) == (4, True)
+    assert resets(usb) == before + 1
+    assert plugin("reset", name, "--force") == (0, f"{name}: reset by node a\n")
+    assert resets(usb) == before + 2
+    assert space.shell("reader", f"sha256sum {DISK}").split()[0] == stick.sha256()
+
+    usb.api.kubectl(
+        "-n", space.name, "wait", "resourceclaim/stick", "--timeout=150s",
+        "--for=jsonpath={.status.devices[0].data.link.rttMicroseconds}", timeout=160,
+    )  # fmt: skip
+    (link,) = (found for found in links(plugin) if found["namespace"] == space.name)
+    assert (link["from"], link["to"], link["device"]) == ("a", "b", name)
+    assert int(link["rttMicroseconds"]) > 0
+    assert link["encrypted"]
+
+    bundle = tmp_path / "bundle.tar.gz"
+    assert plugin("support-bundle", "-f", str(bundle))[0] == 0
+    assert bundle.stat().st_size > 1000
+
+
+def resets(usb: ClusterBed) -> int:
+    """How often the kernel of node a says it has reset a device."""
+    lines = usb.machine("a").sh("dmesg").splitlines()
+    return sum("reset high-speed USB device" in line for line in lines)
+
+
+def links(plugin: Plugin) -> list[dict[str, Any]]:
+    code, said = plugin("top", "-o", "json")
+    assert code == 0
+    found: list[dict[str, Any]] = json.loads(said)
+    return found
