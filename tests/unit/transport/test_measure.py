@@ -87,7 +87,7 @@ def test_the_kernel_says_whether_it_encrypts_both_ways(tx: int, rx: int, encrypt
     """As Linux 6.12 answers for a socket with kernel TLS: ULP's name, then nested TLS facts."""
     confs = attribute(3, struct.pack("=H", tx)) + attribute(4, struct.pack("=H", rx))
     tls = attribute(2 | 0x8000, attribute(1, struct.pack("=H", 0x0304)) + confs)
-    ulp = attribute(17 | 0x8000, attribute(1, b"tls\0") + tls)
+    ulp = attribute(19 | 0x8000, attribute(1, b"tls\0") + tls)
     # a connection from 10.0.0.1:5 to 10.0.0.2:3241
     ends = struct.pack("!HH", 5, 3241) + b"\x0a\0\0\1" + bytes(12) + b"\x0a\0\0\2" + bytes(12)
     sock = struct.pack("=BBBB", socket.AF_INET, 1, 0, 0) + ends + bytes(72 - 4 - len(ends))
