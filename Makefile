@@ -140,6 +140,12 @@ cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under
 	@$(PYTHON) tests/host_packages.py bed
 	@$(BED) tests/cluster --junitxml=$(RESULTS)/cluster.xml
 
+.PHONY: machines
+machines: $(STAMP) ## virtual machines in pods of the cluster bed; not part of `make test` (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@USBDRA_MACHINES=1 $(BED) tests/cluster/test_machines.py --junitxml=$(RESULTS)/machines.xml
+
 .PHONY: demo demo-kernel demo-cluster
 demo: demo-cluster ## the story of the README
 

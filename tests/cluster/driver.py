@@ -8,6 +8,7 @@ image and the chart's renderer come from.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,12 +28,15 @@ NAMESPACE = "usbdra"
 GROUP = "virtualization.deckhouse.io"
 DRIVER = f"usb.{GROUP}"
 VERSION = "0.1.0"
+MACHINES = "USBDRA_MACHINES"
+"""Set for the tests of virtual machines: their image would make every bed slower."""
 PKI = "/etc/usbdra/pki"
 
 
 def spec(**changes: Any) -> ClusterSpec:
-    """A cluster whose nodes have the driver's image, and one with a virtual machine in it."""
-    return ClusterSpec(archives=[usbdra_archive(VERSION), machine_archive()], **changes)
+    """A cluster whose nodes have the driver's image; with MACHINES also one that runs QEMU."""
+    machine = [machine_archive()] if os.environ.get(MACHINES) else []
+    return ClusterSpec(archives=[usbdra_archive(VERSION), *machine], **changes)
 
 
 def render(values: Mapping[str, str] | None = None) -> str:
