@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
@@ -46,9 +47,24 @@ def ours(item: dict[str, Any]) -> bool:
 def chart(api: ClusterApi) -> Iterator[None]:
     """Kinds, classes, and the controller's account with its rights."""
     with installed(api, only=ours):
-        api.kubectl("wait", "--for=condition=Established", "crd", f"nodeusbdevices.{GROUP}")
-        api.kubectl("wait", "--for=condition=Established", "crd", f"usbdevices.{GROUP}")
+        for kind in (NUSB, USB, CONTRACT.attachment):
+            api.kubectl("wait", "--for=condition=Established", "crd", f"{kind.plural}.{GROUP}")
+            served(api, kind.plural)
         yield
+
+
+def served(api: ClusterApi, plural: str, seconds: float = 60) -> None:
+    """Wait until objects of a kind can be listed: some seconds after it is established."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            api.kubectl("get", f"{plural}.{GROUP}", "--all-namespaces")
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.3)
+        else:
+            return
 
 
 @pytest_asyncio.fixture
@@ -197,8 +213,9 @@ async def test_the_shared_claim_is_allocated_on_any_node_with_a_port_of_the_righ
             api.apply(pod("user", node), namespace)
             claim = await until(admin, RESOURCE_CLAIM, STICK, reserved, namespace)
             assert sorted(results(claim)) == sorted(expected)
-            shown = await until(admin, NUSB, STICK, has("Attached", "Available"))
-            assert condition(shown, "Assigned") == ("True", "Assigned")
+            shown = await until(admin, NUSB, STICK, has("Assigned", "Assigned"))
+            assert condition(shown, "Assigned")[0] == "True"
+            await until(admin, NUSB, STICK, has("Attached", "Available"))
             api.kubectl("-n", namespace, "delete", "pod", "user", "--grace-period=0", "--force")
             await until(
                 admin, RESOURCE_CLAIM, STICK, lambda c: c is None or not reserved(c), namespace

@@ -45,6 +45,17 @@ def both(*requests: Manifest, config: list[Manifest] | None = None) -> list[Mani
     return [claim("one", *requests, config=config), template("one", *requests, config=config)]
 
 
+def test_a_claim_that_asks_for_nothing_is_nobodys_matter(api: ClusterApi) -> None:
+    """Its requests are null where the server has decoded it."""
+    for item in both():
+        devices = item["spec"].get("spec", item["spec"])["devices"]
+        for requests in ([], None):
+            devices["requests"] = requests
+            assert refusal(api, item) is None
+        del devices["requests"]
+        assert refusal(api, item) is None
+
+
 def tolerating(*tolerations: Any, cls: str = USB) -> Manifest:
     return {"name": "usb", "exactly": {"deviceClassName": cls, "tolerations": list(tolerations)}}
 

@@ -33,8 +33,7 @@ COPIES = 2
 LEAST_PART = 0.4
 """Of the undisturbed speed, on one emulated processor that strangers and link share. Seen: 0.7."""
 MAX_RSS_KIB = 80 * 1024
-MAX_DESCRIPTORS = 2 * 128 + 64
-"""Each of the connections that it takes at once, one that is being closed for it, and its own."""
+MAX_DESCRIPTORS = 128 + 64
 TRIES = 5
 BURST_S = 120.0
 AGENT = "/run/bed/exporting_agent.py"

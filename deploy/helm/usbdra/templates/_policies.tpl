@@ -32,7 +32,7 @@ t.key != '{{ .Values.group }}/unassigned'
 {{- $group := .root.Values.group -}}
 variables:
 - name: requests
-  expression: "has({{ .path }}.devices) && has({{ .path }}.devices.requests) ? {{ .path }}.devices.requests : []"
+  expression: "has({{ .path }}.devices) && has({{ .path }}.devices.requests) && type({{ .path }}.devices.requests) != null_type ? {{ .path }}.devices.requests : []"
 - name: exact
   expression: "variables.requests.filter(r, has(r.exactly)).map(r, r.exactly)"
 - name: choices
