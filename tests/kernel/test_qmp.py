@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QMP conversations on this host's own QEMU: a stopped machine with an xHCI controller."""
+"""QMP conversations on this host's own QEMU: a machine with an xHCI controller.
+
+It runs, with nothing to boot: one that is stopped keeps descriptors that are removed (monitor/fds.c
+`monitor_fdset_cleanup`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ def path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder, "q")
         command = [
-            program("qemu-system-x86_64"), "-machine", "q35,accel=tcg", "-S", "-nodefaults",
+            program("qemu-system-x86_64"), "-machine", "q35,accel=tcg", "-nodefaults",
             "-display", "none", "-m", "32", "-device", "qemu-xhci,id=xhci",
             "-qmp", f"unix:{socket},server=on,wait=off",
         ]  # fmt: skip
