@@ -19,7 +19,7 @@ from usbdra.exporter.server import ExporterServer, Listen, ServerLimits
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.usbip import wire
 
-FAST = LinkTimeouts(handshake=0.1, request=0.1)
+FAST = LinkTimeouts(handshake=0.3, request=0.3)
 LOOPBACK = Listen(addresses=("127.0.0.1",), port=0)
 DEVLIST = bytes.fromhex("0111800500000000")
 IMPORT = bytes.fromhex("0111800300000000") + b"1-1.4".ljust(32, b"\0")
