@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tests.cluster.api import ClusterApi
 from tests.cluster.driver import ROOT
 from usbdra.agent.reporter import KubeReporter
 from usbdra.kube import errors
+from usbdra.kube.client import KubeClient
 from usbdra.kube.types import EVENT, RESOURCE_CLAIM, RESOURCE_SLICE
 from usbdra.state.claims import ClaimRecord, ClaimRef, Phase
 from usbdra.types import ClaimUid, NodeName
@@ -89,27 +91,36 @@ def rights(api: ClusterApi) -> Iterator[None]:
         yield
 
 
+async def allocated(admin: KubeClient, body: dict[str, Any], namespace: str, node: str) -> ClaimRef:
+    """The claim made, and its device allocated on the node."""
+    made = await admin.create(RESOURCE_CLAIM, body, namespace)
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    result = {"request": "usb", "driver": DRIVER, "pool": f"usb-{node}", "device": "usb-1"}
+    devices: dict[str, Any] = {"results": [result]}
+    if config := made["spec"]["devices"].get("config"):
+        devices["config"] = [{**entry, "source": "FromClaim"} for entry in config]
+    nodes = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    made["status"] = {"allocation": {"devices": devices, "nodeSelector": nodes}}
+    await admin.replace(RESOURCE_CLAIM, made, namespace, "status")
+    return ClaimRef(namespace, "one", ClaimUid(made["metadata"]["uid"]))
+
+
+async def reported(reporter: KubeReporter, ref: ClaimRef, node: str) -> None:
+    """Tell that the claim's device is ready."""
+    record = ClaimRecord(ref, Phase.PREPARED, "boot", ())
+    await reporter.prepared(record, [{"pool": f"usb-{node}", "device": "usb-1", "data": {"a": 1}}])
+
+
 async def test_an_agent_reports_with_the_charts_rights(
     rights: None, accounts: Accounts, make_node: MakeNode, namespace: str
 ) -> None:
     """status.devices by server-side apply, also where the server asks for the driver's own verb."""
     node = make_node()
     admin = await accounts.admin()
-    made = await admin.create(RESOURCE_CLAIM, claim("one", usb()), namespace)
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    result = {"request": "usb", "driver": DRIVER, "pool": f"usb-{node}", "device": "usb-1"}
-    made["status"] = {
-        "allocation": {
-            "devices": {"results": [result]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-        }
-    }
-    await admin.replace(RESOURCE_CLAIM, made, namespace, "status")
+    ref = await allocated(admin, claim("one", usb()), namespace, node)
     client = await accounts.client(NAMESPACE, "usbdra-agent", node)
     reporter = KubeReporter(client, DRIVER, NodeName(node))
-    ref = ClaimRef(namespace, "one", ClaimUid(made["metadata"]["uid"]))
-    record = ClaimRecord(ref, Phase.PREPARED, "boot", ())
-    await reporter.prepared(record, [{"pool": f"usb-{node}", "device": "usb-1", "data": {"a": 1}}])
+    await reported(reporter, ref, node)
     await reporter.event(ref, "Attached", "it is there", False)
     await reporter.flushed()
     stored = await admin.get(RESOURCE_CLAIM, "one", namespace)
@@ -132,22 +143,10 @@ async def test_an_agent_reports_on_a_claim_whose_parameters_are_in_no_order(
     body = claim("one", usb())
     parameters = {"kind": "USBDeviceConfig", "apiVersion": f"{DRIVER}/v1alpha1"}
     body["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
-    made = await admin.create(RESOURCE_CLAIM, body, namespace)
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    result = {"request": "usb", "driver": DRIVER, "pool": f"usb-{node}", "device": "usb-1"}
-    config = [{**c, "source": "FromClaim"} for c in made["spec"]["devices"]["config"]]
-    made["status"] = {
-        "allocation": {
-            "devices": {"results": [result], "config": config},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-        }
-    }
-    await admin.replace(RESOURCE_CLAIM, made, namespace, "status")
+    ref = await allocated(admin, body, namespace, node)
     client = await accounts.client(NAMESPACE, "usbdra-agent", node)
     reporter = KubeReporter(client, DRIVER, NodeName(node))
-    ref = ClaimRef(namespace, "one", ClaimUid(made["metadata"]["uid"]))
-    record = ClaimRecord(ref, Phase.PREPARED, "boot", ())
-    await reporter.prepared(record, [{"pool": f"usb-{node}", "device": "usb-1", "data": {"a": 1}}])
+    await reported(reporter, ref, node)
     await reporter.flushed()
     (device,) = (await admin.get(RESOURCE_CLAIM, "one", namespace))["status"]["devices"]
     assert device["data"] == {"a": 1, "usedOn": node}

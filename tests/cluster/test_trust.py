@@ -9,6 +9,7 @@ from typing import Any
 from cryptography import x509
 
 from tests.cluster import driver
+from tests.cluster.assigning import assign
 from tests.cluster.bed import ClusterBed
 from tests.cluster.claims import VHCI, claim, consumer, parameters, serial, usb_claim
 from tests.cluster.gadgets import Gadgets
@@ -16,18 +17,6 @@ from tests.cluster.space import Space
 from usbdra.pki import authority
 
 PKI = "/run/usbdra/pki/current"
-
-
-def assign(bed: ClusterBed, device: str, namespace: str) -> None:
-    """As an administrator does; returns when the controller has seen to it."""
-    bed.api.kubectl("wait", "nusb", device, "--for=create", "--timeout=60s", timeout=70)
-    bed.api.kubectl(
-        "patch", "nusb", device, "--type=merge",
-        "-p", f'{{"spec": {{"assignedNamespace": "{namespace}"}}}}',
-    )  # fmt: skip
-    state = "True" if namespace else "False"
-    condition = f"--for=condition=Assigned={state}"
-    bed.api.kubectl("wait", "nusb", device, condition, "--timeout=60s", timeout=70)
 
 
 def wait_tainted(bed: ClusterBed, device: str, namespace: str) -> None:

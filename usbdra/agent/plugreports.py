@@ -12,6 +12,7 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from usbdra.agent.outbox import BACKOFF, keep_sending
 from usbdra.hotplug.qemu import Address
 from usbdra.kube import errors
 from usbdra.kube.types import Kind, Object
@@ -48,7 +49,7 @@ class _Word:
 class PlugReports:
     """Run `run`; everything else only queues. A word that was said last is not repeated."""
 
-    def __init__(self, api: Api, kind: Kind, *, backoff: tuple[float, float] = (0.5, 30.0)) -> None:
+    def __init__(self, api: Api, kind: Kind, *, backoff: tuple[float, float] = BACKOFF) -> None:
         self._api = api
         self._kind = kind
         self._backoff = backoff
@@ -70,21 +71,11 @@ class PlugReports:
 
     async def run(self) -> None:
         """Tell the API server what is queued, for ever."""
-        low, high = self._backoff
-        pause = low
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            try:
-                while self._words:
-                    await self._tell(*next(iter(self._words.items())))
-            except errors.ApiUnavailable as error:
-                log.warning("attachment reports wait: %s", error)
-                self._work.set()
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, high)
-            else:
-                pause = low
+        await keep_sending(self._work, self._flush, self._backoff, log, "attachment reports")
+
+    async def _flush(self) -> None:
+        while self._words:
+            await self._tell(*next(iter(self._words.items())))
 
     def _say(self, record: PlugRecord, plug: dict[str, Any]) -> None:
         plug |= {"podUID": record.pod, "claimUID": record.claim}

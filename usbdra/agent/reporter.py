@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from usbdra.agent.outbox import BACKOFF, keep_sending
 from usbdra.events import MAX_NOTE, event_body, event_name
 from usbdra.kube import errors
 from usbdra.kube.types import EVENT, RESOURCE_CLAIM, Kind, Object
@@ -78,7 +79,7 @@ class KubeReporter:
     """The plugin's Reporter on the API server. Run `run`; everything else only queues."""
 
     def __init__(
-        self, api: Api, driver: str, node: NodeName, *, backoff: tuple[float, float] = (0.5, 30.0)
+        self, api: Api, driver: str, node: NodeName, *, backoff: tuple[float, float] = BACKOFF
     ) -> None:
         self._api = api
         self._driver = driver
@@ -111,20 +112,7 @@ class KubeReporter:
 
     async def run(self) -> None:
         """Tell the API server what is queued, for ever."""
-        low, high = self._backoff
-        pause = low
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            try:
-                await self._flush()
-            except errors.ApiUnavailable as error:
-                log.warning("claim reports wait: %s", error)
-                self._work.set()
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, high)
-            else:
-                pause = low
+        await keep_sending(self._work, self._flush, self._backoff, log, "claim reports")
 
     async def flushed(self) -> None:
         """One attempt to send everything that is queued: for an orderly stop."""

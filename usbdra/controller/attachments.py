@@ -7,7 +7,6 @@ machines.py do.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from usbdra.controller import attach, machines
 from usbdra.controller.acting import carry_out
 from usbdra.controller.acts import Decision, What
 from usbdra.controller.attachworld import AttachWorld, Item
-from usbdra.controller.mirror import Mirror, trimmed
+from usbdra.controller.mirror import Mirror, follow, trimmed
 from usbdra.controller.parts import Office
 from usbdra.controller.queue import WorkQueue
 from usbdra.kube.custom import MANAGED_BY, MANAGER
@@ -63,12 +62,7 @@ class AttachmentsPart:
 
     async def run(self) -> None:
         """Follow the cluster; work starts when all of it has been seen once."""
-        async with asyncio.TaskGroup() as group:
-            for source in self._sources:
-                group.create_task(source.run())
-            for source in self._sources:
-                await source.synced.wait()
-            group.create_task(self.queue.run())
+        await follow(self._sources, self.queue.run)
 
     def _mirror(self, what: What, *parts: str, labels: str = "") -> Mirror:
         return Mirror(

@@ -6,14 +6,13 @@ Owns the watches, the queue and the carrying out of decisions. Decides nothing: 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from usbdra.controller.acting import carry_out
 from usbdra.controller.acts import Act, Apply, Patch, What
-from usbdra.controller.mirror import Mirror, Trim, trimmed
+from usbdra.controller.mirror import Mirror, Trim, follow, trimmed
 from usbdra.controller.news import changes, event
 from usbdra.controller.parts import Office
 from usbdra.controller.published import read_slice
@@ -83,13 +82,11 @@ class DevicesPart:
 
     async def run(self) -> None:
         """Follow the cluster; work starts when all of it has been seen once."""
-        async with asyncio.TaskGroup() as group:
-            for source in self._sources:
-                group.create_task(source.run())
-            for source in self._sources:
-                await source.synced.wait()
-            log.info("devices are known", extra={"devices": self._world.count(What.NODE_DEVICE)})
-            group.create_task(self.queue.run())
+        await follow(self._sources, self._work)
+
+    async def _work(self) -> None:
+        log.info("devices are known", extra={"devices": self._world.count(What.NODE_DEVICE)})
+        await self.queue.run()
 
     async def _reconcile(self, name: str) -> float | None:
         """Decide about one device and do it; what was written is looked at again."""

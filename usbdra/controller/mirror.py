@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 from usbdra.kube import errors
@@ -146,3 +146,13 @@ def _mark(item: Object) -> tuple[str, int]:
     meta = item["metadata"]
     version = str(meta.get("resourceVersion", ""))
     return meta.get("uid", ""), int(version) if version.isdigit() else 0
+
+
+async def follow(sources: Sequence[Mirror], work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run all of them, for ever; `work` begins when each has seen its objects once."""
+    async with asyncio.TaskGroup() as group:
+        for source in sources:
+            group.create_task(source.run())
+        for source in sources:
+            await source.synced.wait()
+        group.create_task(work())

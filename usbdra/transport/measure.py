@@ -34,7 +34,7 @@ _REQUEST = struct.Struct("=BBBxI")  # struct inet_diag_req_v2 up to the socket's
 _ID = struct.Struct("!HH44x")  # struct inet_diag_sockid: ports, the rest open
 _MESSAGE = 72  # sizeof(struct inet_diag_msg)
 _ATTRIBUTE = struct.Struct("=HH")
-_RTT, _RETRANSMITS, _ACKED, _RECEIVED = 68, 100, 120, 128  # offsets in struct tcp_info
+_RTT, _RETRANSMITS, _ACKED = 68, 100, 120  # offsets in struct tcp_info; received follows acked
 _INFO_BYTES = 136
 
 _ANSWER_BYTES = 1 << 16

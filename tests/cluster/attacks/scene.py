@@ -17,6 +17,7 @@ from typing import Any
 from tests.bed.host import run
 from tests.bed.net import BRIDGE, HOST_IP4
 from tests.bed.node import Node
+from tests.cluster import assigning
 from tests.cluster.attacks.attacker import Attacker, Connect
 from tests.cluster.attacks.forger import Forger
 from tests.cluster.bed import ClusterBed
@@ -219,11 +220,7 @@ def staged(bed: ClusterBed, ours: Forger) -> Iterator[Scene]:
 def assign(bed: ClusterBed, device_name: str, namespace: str) -> None:
     """As an administrator does; returns when the scheduler and the node's agent know."""
     api = bed.api
-    api.kubectl("wait", "nusb", device_name, "--for=create", "--timeout=60s")
-    spec = f'{{"spec": {{"assignedNamespace": "{namespace}"}}}}'
-    api.kubectl("patch", "nusb", device_name, "--type=merge", "-p", spec)
-    state = "True" if namespace else "False"
-    api.kubectl("wait", "nusb", device_name, f"--for=condition=Assigned={state}", "--timeout=60s")
+    assigning.assign(bed, device_name, namespace)
     wanted = namespace or None
 
     def find(slices: list[Any]) -> bool | None:
