@@ -127,7 +127,7 @@ async def importer(folder: Path, disk: Path, api: KubeClient) -> AsyncIterator[P
             claims=LiveClaims(api),
             view=PublishedDevices(api, DRIVER, IMPORTER, lambda: live.snapshot),
             attacher=NodeDevices(
-                connect=Dialler(api, lambda: identity, PORT, Encryption.OFF).connect,
+                peers=Dialler(api, lambda: identity, PORT, Encryption.OFF),
                 attacher=Attacher(vhci, kernel.events, root=folder),
                 vhci=vhci,
                 events=kernel.events,

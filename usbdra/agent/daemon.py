@@ -139,7 +139,7 @@ class Agent:
             self._vhci.table, self._records, options.max_ports, options.node
         )
         self._devices = NodeDevices(
-            connect=dialler.connect,
+            peers=dialler,
             before_attach=self._port_count.check,
             attacher=Attacher(self._vhci, hub, root=options.root),
             vhci=self._vhci,

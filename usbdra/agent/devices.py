@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +45,7 @@ from usbdra.types import (
     BusId,
     ClaimUid,
     DeviceName,
+    NodeName,
     Offer,
     PortId,
     PortState,
@@ -66,8 +68,16 @@ class Connection:
     timings: tuple[tuple[str, float], ...]
 
 
-Connect = Callable[[Order], Awaitable[Connection]]
-"""Dials the exporter of an order and gets its grant. Raises UsbdraError."""
+class Peers(Protocol):
+    """The way to devices of other nodes (agent/peers.py)."""
+
+    async def connect(self, order: Order) -> Connection:
+        """Get the grant of an order's exporter. Raises UsbdraError."""
+        ...
+
+    def reaching(self, claim: ClaimUid, node: NodeName) -> AbstractContextManager[None]:
+        """While it lasts, a link to the node is made ready for the claim's next `connect`."""
+        ...
 
 
 BeforeRelease = Callable[[ClaimUid], Awaitable[None]]
@@ -92,7 +102,7 @@ class NodeDevices:
     def __init__(
         self,
         *,
-        connect: Connect,
+        peers: Peers,
         attacher: PortAttacher,
         vhci: VhciDriver,
         events: EventSource,
@@ -105,7 +115,7 @@ class NodeDevices:
         before_attach: Callable[[Order], None] = lambda order: None,
         before_release: BeforeRelease = _nobody_else,
     ) -> None:
-        self._connect = connect
+        self._peers = peers
         self._attacher = attacher
         self._vhci = vhci
         self._events = events
@@ -123,10 +133,14 @@ class NodeDevices:
         """The claim of this node that holds one of its own devices."""
         return self._local.get(name)
 
+    def reaching(self, claim: ClaimRef, node: NodeName | None) -> AbstractContextManager[None]:
+        """See contracts.Attacher."""
+        return nullcontext() if node is None else self._peers.reaching(claim.uid, node)
+
     async def attach_remote(self, order: Order, intent: IntentHook) -> Held:
         """Bring a device of another node to a port here; returns when it is usable."""
         self._before_attach(order)
-        connection = await self._connect(order)
+        connection = await self._peers.connect(order)
         try:
             _same_or_raise(order, _identity_of(connection.device))
         except BaseException:

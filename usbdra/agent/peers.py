@@ -7,9 +7,12 @@ exporter/rightful.py's; the protocol is importer/dial.py's and exporter/server.p
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
 
 from usbdra.agent.devices import Connection
 from usbdra.errors import DeviceBusy, LinkError, NotFound, Refused
@@ -25,7 +28,7 @@ from usbdra.state.claims import ClaimRef
 from usbdra.state.exports import Session
 from usbdra.transport.ktls import Encryption
 from usbdra.transport.tls import Identity
-from usbdra.types import DeviceName, NodeName, Offer
+from usbdra.types import ClaimUid, DeviceName, NodeName, Offer
 from usbdra.usbip.extension import ClaimRef as WireClaim
 
 log = logging.getLogger(__name__)
@@ -46,8 +49,13 @@ class Api(Protocol):
         ...
 
 
+FRESH_SECONDS = 2.0
+"""How long a link that was made ready is waited with: its exporter waits for a request no longer
+than a few seconds."""
+
+
 class Dialler:
-    """Connects to the node of an order and gets its grant."""
+    """Connects to the node of an order and gets its grant. Made ready, a link is there already."""
 
     def __init__(
         self, api: Api, identity: Callable[[], Identity], port: int, encryption: Encryption
@@ -57,15 +65,49 @@ class Dialler:
         self._port = port
         self._encryption = encryption
         self._addresses: dict[NodeName, str] = {}
+        self._ready: dict[ClaimUid, asyncio.Task[_Ready]] = {}
 
     async def connect(self, order: Order) -> Connection:
         """A granted connection. Raises NotFound, LinkError, Refused and their kin."""
         claim = WireClaim(order.claim.namespace, order.claim.name, order.claim.uid)
-        async with await self._dial(order.node) as link:
+        async with await self._made_ready(order) or await self._dial(order.node) as link:
             device = await link.grant(order.name, claim=claim)
             facts = {"device": order.name, "node": order.node, "claim": str(claim)}
             log.info("device granted to us", extra={**facts, "encrypted": link.encrypted})
             return Connection(link.take_socket(), device, link.timings)
+
+    @contextmanager
+    def reaching(self, claim: ClaimUid, node: NodeName) -> Iterator[None]:
+        """Dial a node while a claim that will ask it is still read and planned.
+
+        The first `connect` for the claim takes the link; one that nobody takes is closed.
+        """
+        task = asyncio.create_task(self._make_ready(node))
+        self._ready[claim] = task
+        try:
+            yield
+        finally:
+            if self._ready.get(claim) is task:
+                del self._ready[claim]
+                _close(task)
+
+    async def _make_ready(self, node: NodeName) -> _Ready:
+        return _Ready(await self._dial(node), node, time.monotonic())
+
+    async def _made_ready(self, order: Order) -> Link | None:
+        """The link that was made for this claim; None when there is none, or none to rely on."""
+        task = self._ready.pop(order.claim.uid, None)
+        if task is None:
+            return None
+        try:
+            ready = await asyncio.shield(task)
+        except BaseException:
+            _close(task)
+            raise
+        if ready.node == order.node and time.monotonic() - ready.since < FRESH_SECONDS:
+            return ready.link
+        ready.link.close()
+        return None
 
     async def _dial(self, node: NodeName) -> Link:
         """A link to the node at the address that was right last time, else at the one it has now.
@@ -104,6 +146,25 @@ class Dialler:
         for address in internal_addresses(node):
             return address
         raise NotFound(f"node {name} has no InternalIP")
+
+
+class _Ready(NamedTuple):
+    """A link nothing was asked over yet; `since` is of time.monotonic()."""
+
+    link: Link
+    node: NodeName
+    since: float
+
+
+def _close(task: asyncio.Task[_Ready]) -> None:
+    """Nobody wants the link, be it there or still to come."""
+    task.cancel()
+
+    def over(task: asyncio.Task[_Ready]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            task.result().link.close()
+
+    task.add_done_callback(over)
 
 
 class ClaimGuard:

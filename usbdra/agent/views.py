@@ -68,6 +68,11 @@ class PublishedDevices:
                 return fact
         return None
 
+    def owner(self, pool: str) -> NodeName | None:
+        """The node whose devices or ports a pool holds; None for a pool that is not ours."""
+        split = _split(pool)
+        return split[1] if split else None
+
     def _own(self, name: DeviceName) -> UsbFact | None:
         offer = next((o for o in self._snapshot().offers if o.name == name), None)
         return own_fact(offer, self._node) if offer else None

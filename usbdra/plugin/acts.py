@@ -2,14 +2,15 @@
 """Carrying out a claim's plan, step by step, and taking every step back.
 
 Owns the order of acts and records: recorded, acted, recorded. The caller holds the claim's lock
-and sets the time limits. A kill between any two steps leaves a record from which the next start
-knows everything that may exist.
+and sets the time limits. A kill between any two steps leaves a record on disk from which the next
+start knows everything that may exist.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import Enum
 from typing import Protocol
@@ -28,7 +29,7 @@ from usbdra.state.claims import (
     Phase,
     Route,
 )
-from usbdra.types import ClaimUid
+from usbdra.types import ClaimUid, NodeName
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,10 @@ class Acts:
         self._on_step = on_step
         self._doing = doing
 
+    def reaching(self, ref: ClaimRef, node: NodeName | None) -> AbstractContextManager[None]:
+        """See contracts.Attacher."""
+        return self._attacher.reaching(ref, node)
+
     async def complete(self, record: ClaimRecord, *, go_on: bool = False) -> ClaimRecord:
         """Take every device of a recorded claim that is not held, and write its files.
 
@@ -109,9 +114,12 @@ class Acts:
                 failures.append(error)
                 record = self._records.get(uid) or record
         if failures:
+            await self._records.put(record)
             await self.withdraw(record)
             raise failures[0]
         record = replace(record, phase=Phase.PREPARED, error="")
+        if not self._records.on_disk(uid):
+            await self._records.put(replace(record, phase=Phase.PREPARING))
         self._doing[uid] = "writing its files"
         await in_thread(self._files.write, record)
         self._on_step(Step.FILES_WRITTEN, uid)
@@ -124,9 +132,12 @@ class Acts:
         return record
 
     async def forget_lost(self, record: ClaimRecord) -> ClaimRecord:
-        """The record without what is not held any more; remains of it are given back first."""
+        """The record without what is not held any more; remains of it are given back first.
+
+        So is what an agent that was killed at the attach never came to hold.
+        """
         for device in record.devices:
-            if not device.exclusive or device.held is None:
+            if not device.exclusive or (device.held is None and device.intent is None):
                 continue
             self._doing[record.ref.uid] = f"looking at {device.name}"
             if await self._attacher.intact(record.ref, device):
@@ -211,7 +222,8 @@ class Acts:
         self._on_step(Step.TAKEN, uid)
         syspath = (held.syspath if held is not None else "") or device.syspath
         current = current.with_device(replace(device, held=held, intent=None, syspath=syspath))
-        await self._records.put(current)
+        # The intent on disk proves the port to be ours; a start after a kill gives it back.
+        self._records.note(current)
         self._on_step(Step.HELD, uid)
         if held is not None:
             _check_identity(device, held)

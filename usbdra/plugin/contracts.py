@@ -8,6 +8,7 @@ cancelled at any await and must then leave nothing half done that it does not re
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -82,9 +83,19 @@ class DeviceView(Protocol):
     async def find(self, target: Target) -> UsbFact | None:
         """The device that parameters name; None when nothing is known of it here."""
 
+    def owner(self, pool: str) -> NodeName | None:
+        """The node whose devices or ports a pool of this driver holds; None for another's pool."""
+
 
 class Attacher(Protocol):
     """Takes devices for claims and gives them back. Raises UsbdraError."""
+
+    def reaching(self, claim: ClaimRef, node: NodeName | None) -> AbstractContextManager[None]:
+        """While it lasts, a link to the node is made ready for the claim's first device there.
+
+        Nothing is asked over it before attach_remote is; None is no node. Raises nothing: a
+        node that cannot be reached is attach_remote's error.
+        """
 
     async def attach_remote(self, order: Order, intent: IntentHook) -> Held:
         """Bring a device of another node to a port here; returns when it is usable."""

@@ -20,7 +20,7 @@ from usbdra.plugin.contracts import Attacher, Claims, DeviceView, Reporter
 from usbdra.plugin.health import HealthBoard
 from usbdra.plugin.locks import NodeLock
 from usbdra.plugin.losses import Losses
-from usbdra.plugin.plan import plan, read_claim, targets
+from usbdra.plugin.plan import Allocation, plan, read_claim, targets
 from usbdra.plugin.records import Records
 from usbdra.plugin.recovery import Recovery
 from usbdra.plugin.steps import StepTimes
@@ -188,16 +188,19 @@ class Preparer:
     async def _prepare_new(self, ref: ClaimRef, deadline: float) -> ClaimRecord:
         async with self._turns.in_time(ref, deadline):
             self._turns.doing[ref.uid] = "reading the claim"
-            record = await self._plan(ref)
-        await self._records.add(record)
-        try:
+            allocation = await self._read(ref)
+        with self._acts.reaching(ref, self._asked(allocation)):
             async with self._turns.in_time(ref, deadline):
-                return await self._acts.complete(record)
-        except Exception as error:
-            if isinstance(error, UsbdraError):
-                self._telling.not_ready(record, error)
-            await self._undo(ref)
-            raise
+                record = await self._plan(allocation)
+            self._records.add(record)
+            try:
+                async with self._turns.in_time(ref, deadline):
+                    return await self._acts.complete(record)
+            except Exception as error:
+                if isinstance(error, UsbdraError):
+                    self._telling.not_ready(record, error)
+                await self._undo(ref)
+                raise
 
     async def _prepare_again(
         self, record: ClaimRecord, deadline: float
@@ -215,14 +218,25 @@ class Preparer:
             in_use = record.phase is Phase.PREPARED
             return await self._acts.complete(record, go_on=in_use), True
 
-    async def _plan(self, ref: ClaimRef) -> ClaimRecord:
+    async def _read(self, ref: ClaimRef) -> Allocation:
         claim = await self._claims.get(ref.namespace, ref.name)
         if claim is None:
             raise NotFound(f"{ref} is not in the API any more")
         found = claim["metadata"]["uid"]
         if found != ref.uid:
             raise Refused(f"{ref} was replaced by another of the same name, UID {found}")
-        allocation = read_claim(claim, self._driver)
+        return read_claim(claim, self._driver)
+
+    def _asked(self, allocation: Allocation) -> NodeName | None:
+        """The first other node that the claim will ask for a device, as far as names tell."""
+        for result in allocation.results:
+            target = result.config.target
+            node = target.node if target else self._view.owner(result.pool)
+            if not result.admin and node not in (None, self._node):
+                return node
+        return None
+
+    async def _plan(self, allocation: Allocation) -> ClaimRecord:
         facts = {}
         for result in allocation.results:
             fact = await self._view.lookup(result.pool, result.device)

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of this node in memory, each change on disk before anybody sees it.
+"""The claims of this node in memory, and on disk before anything of them exists.
 
-Owns the one copy that prepare works on, and the answer to "who has this device". Disk work is
-done in a thread; writes of one claim never overtake each other (threads.py).
+Owns the one copy that prepare works on, and the answer to "who has this device". What a kill may
+forget is kept in memory alone until the next write: a claim of which nothing exists yet, and what
+a device turned out to be whose intent is on disk. Disk work is done in a thread; writes of one
+claim never overtake each other (threads.py).
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ class Records:
         self._store = store
         self._on_change = on_change
         self._claims: dict[ClaimUid, ClaimRecord] = {}
+        self._on_disk: set[ClaimUid] = set()
         self._bad: list[SetAside] = []
 
     async def load(self) -> None:
@@ -49,6 +52,7 @@ class Records:
         found, bad = await in_thread(self._store.load_all)
         known = {ClaimUid(b.name): self._claims.get(ClaimUid(b.name)) for b in bad}
         self._claims = {ClaimUid(name): record for name, record in found.items()}
+        self._on_disk = set(self._claims)
         self._bad += bad
         for record in known.values():
             if record is not None:
@@ -75,34 +79,38 @@ class Records:
                 return record.ref
         return None
 
-    async def add(self, record: ClaimRecord) -> None:
-        """Put a new claim on record and with it its devices out of others' reach.
+    def add(self, record: ClaimRecord) -> None:
+        """Take in a new claim and with it its devices out of others' reach; not on disk yet.
 
         The check and the claim are one step: of two that come together one gets the device.
-        Raises DeviceBusy naming the holder, StateError when the disk refuses.
+        Raises DeviceBusy naming the holder.
         """
         uid = record.ref.uid
         for device in record.devices:
             holder = self.holder(device, but=uid)
             if device.exclusive and holder is not None:
                 raise DeviceBusy(device.name, str(holder))
-        self._claims[uid] = record
-        try:
-            await in_thread(self._store.save, uid, record)
-        except BaseException:
-            self._claims.pop(uid, None)
-            raise
+        self.note(record)
+
+    def note(self, record: ClaimRecord) -> None:
+        """Replace the record in memory; a kill forgets it, until the next `put`."""
+        self._claims[record.ref.uid] = record
         self._on_change()
+
+    def on_disk(self, uid: ClaimUid) -> bool:
+        """Whether a start after a kill would know of the claim."""
+        return uid in self._on_disk
 
     async def put(self, record: ClaimRecord) -> None:
         """Replace the record. Raises StateError; memory and disk then say what they said."""
         await in_thread(self._store.save, record.ref.uid, record)
-        self._claims[record.ref.uid] = record
-        self._on_change()
+        self._on_disk.add(record.ref.uid)
+        self.note(record)
 
     async def drop(self, uid: ClaimUid) -> None:
         """Forget the claim. Raises StateError; the claim is then still on record."""
         await in_thread(self._store.delete, uid)
+        self._on_disk.discard(uid)
         self._claims.pop(uid, None)
         self._on_change()
 

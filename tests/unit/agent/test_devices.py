@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -51,6 +52,7 @@ class Node:
     def __init__(self, root: Path, kernel: FakeKernel) -> None:
         self.kernel, self.root = kernel, root
         self.abroad: str | None = None
+        self.reached: tuple[ClaimUid, NodeName] | None = None
         self.unplugged: list[tuple[ClaimUid, bool]] = []
         self.was_abroad = False
         self.ending: Callable[[], object] = lambda: None
@@ -68,7 +70,7 @@ class Node:
         vhci = VhciDriver(self.root, native=self.kernel.vhci)
         limits = AttachLimits(enumerate=1.0)
         return NodeDevices(
-            connect=self.connect,
+            peers=self,
             attacher=Attacher(vhci, self.kernel.events, root=self.root, limits=limits),
             vhci=vhci,
             events=self.kernel.events,
@@ -100,6 +102,12 @@ class Node:
             raise DeviceBusy(offer.name, self.abroad)
         self.ending()
         return self.was_abroad
+
+    @contextmanager
+    def reaching(self, claim: ClaimUid, node: NodeName) -> Iterator[None]:
+        self.reached = (claim, node)
+        yield
+        self.reached = None
 
     async def connect(self, order: Order) -> Connection:
         pair = TcpPair()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -169,6 +170,10 @@ class Nodes:
 
     encrypted = True
     timings = ()
+    closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
 
     def take_socket(self) -> str:
         return "socket"
@@ -186,6 +191,75 @@ def node_at(address: str) -> dict[str, Any]:
     }
 
 
+def order_of(node: str) -> Order:
+    ref = HolderRef("lab", "stick", ClaimUid("uid-1"))
+    return Order(ref, DeviceName("stick"), NodeName(node), Hub.HIGH, None, True)
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    made = Nodes()
+    monkeypatch.setattr(peers, "dial", made.dial)
+    return made
+
+
+@pytest.fixture
+def dialler() -> Dialler:
+    api = FakeKube()
+    api.put(NODE, node_at("10.0.0.1"))
+    return Dialler(api, lambda: None, 3241, Encryption.REQUIRED)  # type: ignore[arg-type,return-value]
+
+
+async def test_a_link_made_ready_is_the_one_that_is_asked_over(
+    nodes: Nodes, dialler: Dialler
+) -> None:
+    order = order_of("node-a")
+    with dialler.reaching(order.claim.uid, order.node):
+        await asyncio.sleep(0.01)
+        assert nodes.dialled == ["10.0.0.1"]
+        await dialler.connect(order)
+        assert nodes.dialled == ["10.0.0.1"]
+        await dialler.connect(order)  # the claim's second device has a link of its own
+    assert nodes.dialled == ["10.0.0.1", "10.0.0.1"]
+    assert nodes.closed == 0
+
+
+async def test_a_link_made_ready_that_nobody_asks_over_is_closed(
+    nodes: Nodes, dialler: Dialler
+) -> None:
+    order = order_of("node-a")
+    with dialler.reaching(order.claim.uid, order.node):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+    assert nodes.closed == 1
+    with dialler.reaching(order.claim.uid, NodeName("node-x")):  # it has no address
+        await asyncio.sleep(0.01)
+    assert nodes.closed == 1
+
+
+async def test_a_link_made_ready_too_long_ago_is_not_relied_on(
+    nodes: Nodes, dialler: Dialler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_of("node-a")
+    monkeypatch.setattr(peers, "FRESH_SECONDS", 0.0)
+    with dialler.reaching(order.claim.uid, order.node):
+        await dialler.connect(order)
+    assert nodes.dialled == ["10.0.0.1", "10.0.0.1"]
+    assert nodes.closed == 1
+
+
+async def test_a_node_that_cannot_be_reached_is_the_error_of_who_asks(
+    nodes: Nodes, dialler: Dialler
+) -> None:
+    order = order_of("node-a")
+    nodes.at = {}
+    with (
+        pytest.raises(Unreachable, match=r"10\.0\.0\.1 does not answer"),
+        dialler.reaching(order.claim.uid, order.node),
+    ):
+        await dialler.connect(order)
+
+
 async def test_a_nodes_address_is_read_once_and_again_when_the_node_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -201,14 +275,7 @@ async def test_a_nodes_address_is_read_once_and_again_when_the_node_is_not_there
     monkeypatch.setattr(peers, "dial", nodes.dial)
     api.put(NODE, node_at("10.0.0.1"))
     dialler = Dialler(api, lambda: None, 3241, Encryption.REQUIRED)  # type: ignore[arg-type,return-value]
-    order = Order(
-        HolderRef("lab", "stick", ClaimUid("uid-1")),
-        DeviceName("stick"),
-        NodeName("node-a"),
-        Hub.HIGH,
-        None,
-        True,
-    )
+    order = order_of("node-a")
     for _ in range(2):
         assert str((await dialler.connect(order)).device) == "stick for stick"
     assert reads == 1

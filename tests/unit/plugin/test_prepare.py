@@ -246,13 +246,23 @@ async def test_r45_what_cannot_be_taken_back_stays_on_record_and_is_worked_off(
             await asyncio.sleep(0.005)
 
 
+async def test_the_other_node_is_reached_while_a_claim_is_planned(world: World) -> None:
+    """And none is for a device of this node, or for a look."""
+    refs = world.add(remote_claim(), local_claim())
+    agent = world.agent()
+    for ref in refs:
+        await agent.preparer.prepare(ref)
+    assert agent.attacher.reached == ["a", None]
+
+
 async def test_r51_full_disk_fails_before_any_kernel_change(world: World) -> None:
     (ref,) = world.add(remote_claim())
     agent = world.agent()
+    first_devnum = world.kernel.next_devnum
     agent.store.error = StateError("record cannot be written: No space left on device")
     with pytest.raises(StateError, match="No space left"):
         await agent.preparer.prepare(ref)
-    assert agent.attacher.calls == []
+    assert world.kernel.next_devnum == first_devnum, "nothing was ever attached"
     assert world.left() == []
 
 

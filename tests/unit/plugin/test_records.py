@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records: on disk before anybody sees them, and who has a device."""
+"""Records: what is on disk when, and who has a device."""
 
 from __future__ import annotations
 
@@ -50,55 +50,53 @@ def store(tmp_path: Path) -> SlowStore:
 
 async def test_what_is_put_is_there_for_the_next_agent(store: SlowStore) -> None:
     first, second = Records(store), Records(store)
-    await first.add(record())
+    first.add(record())
+    await second.load()
+    assert second.all() == {}  # nothing exists of it yet
+    assert not first.on_disk(UID)
     changed = replace(record(), phase=Phase.RELEASING)
     await first.put(changed)
     await second.load()
     assert second.all() == {UID: changed}
+    assert first.on_disk(UID)
+    assert second.on_disk(UID)
     await second.drop(UID)
     await first.load()
     assert first.get(UID) is None
+    assert not first.on_disk(UID)
+    assert not second.on_disk(UID)
 
 
 async def test_a_refusing_disk_changes_nothing(store: SlowStore) -> None:
     records = Records(store)
-    store.error = StateError("No space left on device")
-    with pytest.raises(StateError):
-        await records.add(record())
-    assert records.all() == {}
-    store.error = None
-    await records.add(record())
+    records.add(record())
     store.error = StateError("No space left on device")
     with pytest.raises(StateError):
         await records.put(replace(record(), phase=Phase.RELEASING))
     assert records.get(UID) == record()
 
 
-async def test_r47_of_two_that_come_together_one_gets_the_device(store: SlowStore) -> None:
+def test_r47_of_two_that_come_together_one_gets_the_device(store: SlowStore) -> None:
     records = Records(store)
-    store.go.clear()
-    first = asyncio.create_task(records.add(record()))
-    await asyncio.sleep(0)
+    records.add(record())
     with pytest.raises(DeviceBusy, match=r"claim lab/stick \(uid-1\)"):
-        await records.add(record(ref=OTHER))
-    store.go.set()
-    await first
+        records.add(record(ref=OTHER))
     assert list(records.all()) == [UID]
 
 
-async def test_same_name_on_another_node_and_looking_are_no_conflict(store: SlowStore) -> None:
+def test_same_name_on_another_node_and_looking_are_no_conflict(store: SlowStore) -> None:
     records = Records(store)
-    await records.add(record())
-    await records.add(record(device(node=NodeName("c")), ref=OTHER))
+    records.add(record())
+    records.add(record(device(node=NodeName("c")), ref=OTHER))
     looking = device(route=Route.OBSERVE, held=None)
-    await records.add(record(looking, ref=replace(OTHER, uid=ClaimUid("uid-3"))))
+    records.add(record(looking, ref=replace(OTHER, uid=ClaimUid("uid-3"))))
     assert len(records.all()) == 3
 
 
 async def test_a_cancelled_write_is_never_overtaken(store: SlowStore) -> None:
     records = Records(store)
     store.go.clear()
-    writing = asyncio.create_task(records.add(record()))
+    writing = asyncio.create_task(records.put(record()))
     await asyncio.sleep(0)
     writing.cancel()
     asyncio.get_running_loop().call_later(0.01, store.go.set)

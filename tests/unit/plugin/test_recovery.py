@@ -116,6 +116,23 @@ async def test_a_kill_before_the_kernel_write_leaves_a_foreign_port_alone(world:
     assert sorted(world.kernel.ports) == [0, 1]
 
 
+@pytest.mark.parametrize("step", [Step.INTENDED, Step.TAKEN, Step.HELD, Step.FILES_WRITTEN])
+async def test_killed_while_a_link_is_restored(world: World, step: Step) -> None:
+    """The attach that no record tells the end of is given back before another one is made."""
+    (ref,) = world.add(remote_claim())
+    first = world.agent()
+    await first.preparer.prepare(ref)
+    first.preparer.losses.link_ended(world.kernel.cut())
+    first.kill_at = step
+    with pytest.raises(Killed):
+        await first.preparer.restore(ref)
+    second = world.agent()
+    assert [lost.uid for lost in await second.recover()] == [ref.uid]
+    record = await second.preparer.restore(ref)
+    assert record is not None
+    assert [held for _, held in world.kernel.ports.values()] == [record.devices[0].held]
+
+
 async def test_r44_reboot(world: World) -> None:
     (ref,) = world.add(remote_claim())
     before = await world.agent().preparer.prepare(ref)

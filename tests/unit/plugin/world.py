@@ -8,7 +8,8 @@ The kernel and the disk outlive an agent; `World.agent()` starts another one on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,17 @@ from usbdra.state.claims import (
 )
 from usbdra.state.recover import Lost
 from usbdra.state.store import RecordStore
-from usbdra.types import BusId, ClaimUid, DeviceName, Endpoints, Hub, Port, PortId, PortState
+from usbdra.types import (
+    BusId,
+    ClaimUid,
+    DeviceName,
+    Endpoints,
+    Hub,
+    NodeName,
+    Port,
+    PortId,
+    PortState,
+)
 
 from .claims import BOOT, DRIVER, FACTS, HERE
 
@@ -108,9 +119,15 @@ class FakeAttacher:
         self.failures: dict[str, Exception] = {}
         self.release_failures: dict[str, Exception] = {}
         self.calls: list[str] = []
+        self.reached: list[NodeName | None] = []
         self.orders: list[Order] = []
         self.gone: set[str] = set()
         self.turn = asyncio.Lock()
+
+    @contextmanager
+    def reaching(self, claim: ClaimRef, node: NodeName | None) -> Iterator[None]:
+        self.reached.append(node)
+        yield
 
     async def attach_remote(self, order: Order, intent: IntentHook) -> Held:
         self.calls.append(f"attach {order.name}")
@@ -209,6 +226,9 @@ class FakeApi:
 
     async def find(self, target: Target) -> UsbFact | None:
         return self.named.get(target)
+
+    def owner(self, pool: str) -> NodeName | None:
+        return NodeName(pool.rpartition("-")[2])
 
 
 class FlakyStore(RecordStore[ClaimRecord]):
