@@ -121,7 +121,7 @@ def test_r26_a_device_that_was_taken_away_is_not_attached_again(scene: Scene) ->
         assert reading.failures() == [], "who has it keeps it"
         device = f"/sys/bus/usb/devices/{scene.busid}"
         assert scene.a.call("usb.store", f"{device}/usbip_sockfd", "-1")["errno"] == 0
-        importer.said(f"{scene.owner.name}/mine is not attached again")
+        importer.said("is not attached again: ")
         why = f"device {scene.device} is not assigned to a namespace, and this cluster requires it"
         assert why in scene.owner.event("Refused", "mine")
         reading.wait("failed")
