@@ -3,12 +3,12 @@
 
     python -m bench.cluster.pair DISK MEMORY NAMESPACE CLAIM UID ROUNDS
 
-Both nodes in one process, the product's own parts on two fake kernels that bind, attach and
-enumerate at once: what is left is ours, and four real answers of the API server. The claims'
+The nodes are two processes, the product's own parts on fake kernels that bind, attach and
+enumerate at once: what is left is ours, and real answers of the API server. The claims'
 records are durable below DISK; below MEMORY, a tmpfs, is what a node has in /sys, /dev and /run.
 One thing is missing of a real link: its keys do not go to the kernel, which this one may not have;
 the handshake is the same. Prints JSON, the milliseconds of each round as the agent logs them: a
-list of {"prepared", "attached", "given_back"}.
+list of {"prepared", "attached", "given_back", "floor"}, the last one of floor.py.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.cluster.floor import floor
 from tests.cluster.driver import DRIVER
 from tests.fakes.certificates import certificates
 from tests.fakes.kernel import FakeKernel, Remote
@@ -48,6 +49,7 @@ from usbdra.slices.publish import Owner, SlicePublisher
 from usbdra.state.claims import ClaimRef, ClaimSchema
 from usbdra.state.store import RecordStore
 from usbdra.transport.ktls import Encryption
+from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.types import ClaimUid, NodeName
 from usbdra.vhci.driver import VhciDriver
 
@@ -56,8 +58,9 @@ SERIAL = "PAIR0001"
 STICK = f"usb-0781-5581-{SERIAL.lower()}"
 PORT = 3241
 SETTLE_SECONDS = 0.4
-"""After a round: the exporter takes its device back, and both inventories hear of it. They share
-this process, which two nodes do not, and would be measured with the next round."""
+"""After a round: the exporter takes its device back, and both inventories hear of it, which would
+be measured with the next round."""
+READY = b"ready\n"
 
 
 class Lines(logging.Handler):
@@ -74,7 +77,7 @@ class Lines(logging.Handler):
 
 
 @asynccontextmanager
-async def exporter(folder: Path, api: KubeClient) -> AsyncIterator[None]:
+async def exporter(folder: Path, identity: Identity, api: KubeClient) -> AsyncIterator[None]:
     """Node a: publishes its stick and gives it away."""
     async with AsyncExitStack() as stack:
         kernel = await stack.enter_async_context(FakeKernel(folder))
@@ -99,7 +102,7 @@ async def exporter(folder: Path, api: KubeClient) -> AsyncIterator[None]:
         server = ExporterServer(
             broker,
             Listen(("127.0.0.1",), PORT),
-            identity=certificates().identity("a"),
+            identity=identity,
             encryption=Encryption.OFF,
         )
         await stack.enter_async_context(server)
@@ -144,11 +147,42 @@ async def importer(folder: Path, disk: Path, api: KubeClient) -> AsyncIterator[P
         yield preparer
 
 
+@asynccontextmanager
+async def other_node(folder: Path) -> AsyncIterator[None]:
+    """The exporter in a process of its own, while this lasts."""
+    keys = certificates().identity("a").files
+    paths = (folder, keys.cert, keys.key, keys.ca)
+    words = (sys.executable, "-m", "bench.cluster.pair", "exporter", *map(str, paths))
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline() == READY, "the exporter did not start"
+        yield
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def export(folder: Path, keys: TlsFiles) -> None:
+    """The exporter's process: until nobody holds its standard input any more."""
+    api = await KubeClient.connect()
+    try:
+        async with exporter(folder, Identity(keys), api):
+            sys.stdout.buffer.write(READY)
+            sys.stdout.flush()
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    finally:
+        await api.aclose()
+
+
 class Nobody:
     """Leases of a node that gives nothing away."""
 
-    async def reclaim(self, offer: object) -> None:
+    async def reclaim(self, offer: object) -> bool:
         """Nobody has it."""
+        return False
 
 
 async def follow(stack: AsyncExitStack, live: LiveInventory) -> None:
@@ -160,26 +194,32 @@ async def follow(stack: AsyncExitStack, live: LiveInventory) -> None:
 
 async def rounds(disk: Path, memory: Path, ref: ClaimRef, count: int) -> list[dict[str, Any]]:
     """Prepare and give back; see above. The first round is a warm-up."""
-    lines = Lines()
+    lines, floors = Lines(), []
+    identity, peer = certificates().identity("b"), certificates().identity("a")
     logging.getLogger("usbdra").addHandler(lines)
     logging.getLogger("usbdra").setLevel(logging.INFO)
-    ours, peers = await KubeClient.connect(), await KubeClient.connect()
+    ours = await KubeClient.connect()
     try:
-        async with exporter(memory / "a", peers), importer(memory / "b", disk, ours) as preparer:
+        async with other_node(memory / "a"), importer(memory / "b", disk, ours) as preparer:
             for _ in range(count + 1):
                 await preparer.prepare(ref)
                 await preparer.unprepare(ref)
                 await asyncio.sleep(SETTLE_SECONDS)
+                floors.append(await floor(ours, ref, disk, identity, peer))
+                await asyncio.sleep(SETTLE_SECONDS)
     finally:
         await ours.aclose()
-        await peers.aclose()
     messages = ("claim prepared", "device attached", "claim given back")
-    series = [lines.took[message][1:] for message in messages]
-    keys = ("prepared", "attached", "given_back")
+    series = [*(lines.took[message][1:] for message in messages), floors[1:]]
+    keys = ("prepared", "attached", "given_back", "floor")
     return [dict(zip(keys, each, strict=True)) for each in zip(*series, strict=True)]
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "exporter":
+        folder, *files = map(Path, sys.argv[2:])
+        asyncio.run(export(folder, TlsFiles(*files)))
+        sys.exit()
     disk, memory, namespace, name, uid, number = sys.argv[1:]
     claim = ClaimRef(namespace, name, ClaimUid(uid))
     print(json.dumps(asyncio.run(rounds(Path(disk), Path(memory), claim, int(number)))))
