@@ -22,7 +22,7 @@ from usbdra.cli.main import run
 
 __all__ = ["chart"]  # fixtures
 
-DONE, NOT_YET = 0, 1
+DONE, NOT_YET, NOT_FOUND = 0, 1, 3
 """Exit codes: nobody answers a reset or attaches anything here."""
 
 
@@ -89,6 +89,8 @@ def test_every_commands_documented_rights_are_enough(
     api.apply(
         {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": pod}, namespace
     )
+    drained = "drained-node"
+    api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": drained}})
     nusb = {"apiVersion": NUSB.api_version, "kind": NUSB.kind, "metadata": {"name": STICK}}
     api.apply(nusb)
     space = ("-n", namespace)
@@ -104,6 +106,9 @@ def test_every_commands_documented_rights_are_enough(
         ("reset", (STICK,), NOT_YET, "no agent has answered"),
         ("attach", (STICK, "--vm", "win", *space), NOT_YET, "the controller has not looked at it"),
         ("detach", (STICK, *space), DONE, "detached"),
+        ("drain", ("nowhere", "--timeout", "1"), NOT_FOUND, "there is no node nowhere"),
+        ("drain", (drained, "--timeout", "5"), DONE, "drained"),
+        ("undrain", (drained,), DONE, "in use again"),
         ("support-bundle", ("-f", str(tmp_path / "b.tar.gz")), DONE, "b.tar.gz"),
     ):
         found = as_account(command, *words)

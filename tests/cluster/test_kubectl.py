@@ -76,6 +76,34 @@ def test_a_device_is_reset_once_and_in_use_by_force_alone_and_its_link_is_measur
     assert bundle.stat().st_size > 1000
 
 
+def test_a_drained_node_gives_its_devices_back_and_takes_no_others(
+    usb: ClusterBed, gadgets: Gadgets, space: Space, plugin: Plugin
+) -> None:
+    """Pods that use node a's device go, then pods on a that use node b's; until undrain."""
+    for node, name in (("a", "DRAIN00A"), ("b", "DRAIN00B")):
+        gadgets.plug(node, name, size_mib=4).fill()
+        gadgets.published(name)
+    for name, at in (("DRAIN00A", "b"), ("DRAIN00B", "a")):
+        pod = name.lower()
+        space.apply(usb_claim(pod, serial(name), childNodes=["block"]), consumer(pod, pod, node=at))
+    for pod in ("drain00a", "drain00b"):
+        space.run(pod)
+    code, said = plugin("drain", "a", "--timeout", "200")
+    try:
+        assert code == 0, said
+        order = [said.index(f"{space.name}/{pod}") for pod in ("drain00a", "drain00b")]
+        assert order == sorted(order)
+        for node in ("a", "b"):
+            assert usb.machine(node).call("usb.used") == []
+        space.apply(consumer("again", "drain00a", node="b"))
+        space.pending("again")
+        code, said = plugin("explain", "again", "-n", space.name)
+        assert "its node a is drained; kubectl usb undrain a lets it be used again" in said
+    finally:
+        assert plugin("undrain", "a")[0] == 0
+    space.run("again")
+
+
 def resets(usb: ClusterBed) -> int:
     """How often the kernel of node a says it has reset a device."""
     lines = usb.machine("a").sh("dmesg").splitlines()

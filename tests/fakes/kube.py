@@ -138,6 +138,21 @@ class FakeKube:
         merged = _merged(self._find(kind, name, namespace), patch)
         return self._stored("merge", kind, merged, namespace)
 
+    async def apply(
+        self, kind: Kind, body: Object, *, manager: str, namespace: str | None = None,
+        subresource: str = "", force: bool = True,
+    ) -> Object:  # fmt: skip
+        """Of one manager alone: what it said before and does not say again stays."""
+        await self._turn()
+        name, uid = body["metadata"]["name"], body["metadata"].get("uid")
+        if subresource:
+            self._find(kind, name, namespace)
+        old = self.objects.get(_id(kind, namespace, name), {})
+        if uid and uid != old.get("metadata", {}).get("uid"):
+            raise errors.ApiConflict("apply", 409, "Conflict", "another object has this name")
+        self.requests.append(("apply", kind.plural, name))
+        return self._stored("apply", kind, _merged(old, body), namespace)
+
     async def delete(
         self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = ""
     ) -> None:

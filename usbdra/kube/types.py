@@ -55,6 +55,7 @@ RESOURCE_CLAIM = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims"
 CLAIM_TEMPLATE = Kind(
     "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates", True
 )
+DEVICE_TAINT_RULE = Kind("resource.k8s.io", "v1", "DeviceTaintRule", "devicetaintrules", False)
 DEVICE_CLASS = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False)
 SECRET = Kind("", "v1", "Secret", "secrets", True)
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", True)

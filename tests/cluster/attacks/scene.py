@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from tests.cluster import assigning
 from tests.cluster.attacks.attacker import Attacker, Connect
 from tests.cluster.attacks.forger import Forger
 from tests.cluster.bed import ClusterBed
-from tests.cluster.claims import Object, claim, device, parameters, requests, serial, ties
+from tests.cluster.claims import Object, claim, consumer, device, parameters, requests, serial, ties
 from tests.cluster.driver import DRIVER, GROUP
 from tests.cluster.gadgets import Gadget, Gadgets
 from tests.cluster.leftovers import look
@@ -138,9 +138,13 @@ class Scene:
         node: str = "b",
         pool: str = "usb-a",
         device_name: str = "",
+        users: Sequence[Object] = (),
         **more: Any,
     ) -> ClaimRef:
-        """A claim that was given a device, by default the victim's own; `more` is of the result."""
+        """A claim that was given a device, by default the victim's own; `more` is of the result.
+
+        `users`: what it is reserved for; the control plane takes back what nobody has reserved.
+        """
         space = space or self.owner
         result = {"request": "usb", "driver": DRIVER, "pool": pool}
         result |= {"device": device_name or self.device, **more}
@@ -149,10 +153,24 @@ class Scene:
             "allocation": {
                 "devices": {"results": [result]},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-            }
+            },
+            "reservedFor": list(users),
         }
         asked = device(serial(self.stick.serial), adminAccess=bool(more.get("adminAccess")))
         return self.write(claim(name, [{"name": "usb", "exactly": asked}]), space, status)
+
+    def given(self, name: str, pod: str, *, node: str = "b") -> ClaimRef:
+        """A claim that was given the victim's device, and a pod of its own, whatever the scheduler
+        would say: it only has to place it."""
+        body = consumer(pod, name, node=node)
+        body["spec"]["schedulingGates"] = [{"name": "attacks.example.com/claim"}]
+        self.owner.apply(body)
+        core = self.bed.api.core
+        uid = core.read_namespaced_pod(pod, self.owner.name).metadata.uid
+        ref = self.allocated(name, node=node, users=[{"resource": "pods", "name": pod, "uid": uid}])
+        open_gate = [{"op": "remove", "path": "/spec/schedulingGates"}]
+        core.patch_namespaced_pod(pod, self.owner.name, open_gate)
+        return ref
 
     def write(
         self, manifest: Object, space: Space | None = None, status: Object | None = None

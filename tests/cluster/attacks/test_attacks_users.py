@@ -136,12 +136,10 @@ def test_r26_a_device_that_was_taken_away_is_not_attached_again(scene: Scene) ->
 
 def test_r47_of_claims_that_were_given_one_device_one_gets_it(scene: Scene) -> None:
     """The scheduler's mistake, made by hand: the others wait, and know for whom."""
-    mine = scene.allocated("mine")
-    scene.owner.apply(consumer("user", "mine", node="b"))
+    mine = scene.given("mine", "user")
     scene.owner.run("user")
     for name, node in (("late", "b"), ("local", "a")):
-        scene.allocated(name, node=node)
-        scene.owner.apply(consumer(name, name, node=node))
+        scene.given(name, name, node=node)
     with scene.unchanged():
         for name in ("late", "local"):
             scene.owner.event(FAILED, name, f"device {scene.device} is in use by claim {mine}")

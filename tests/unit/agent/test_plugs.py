@@ -22,7 +22,6 @@ from usbdra.hotplug import qemu as qemu_module
 from usbdra.hotplug.qemu import PREFIX
 from usbdra.kube import errors
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import Kind, Object
 from usbdra.slices.limits import digest
 from usbdra.state.claims import (
     ClaimRecord,
@@ -47,21 +46,6 @@ NULL, ZERO = DeviceNode("/dev/null", 1, 3), DeviceNode("/dev/zero", 1, 5)
 """Nodes that every machine has, in place of /dev/bus/usb/..."""
 
 
-class Api(FakeKube):
-    """With server-side apply, as far as one owner's part of a status goes."""
-
-    async def apply(
-        self, kind: Kind, body: Object, *, manager: str, namespace: str | None = None,
-        subresource: str = "",
-    ) -> Object:  # fmt: skip
-        item = await self.get(kind, body["metadata"]["name"], namespace)
-        if item["metadata"]["uid"] != body["metadata"]["uid"]:
-            raise errors.ApiConflict("apply", 409, "Conflict", "another object has this name")
-        self.requests.append(("apply", kind.plural, item["metadata"]["name"]))
-        item["status"] |= body["status"]
-        return self.put(kind, item)
-
-
 def held(node: DeviceNode, number: int = 2) -> Held:
     return Held(BusId("5-1"), 5, number, node, Identity("0951", "1666", "A"))
 
@@ -76,7 +60,7 @@ class World:
     """An agent's plugs with the API, claims and machines around them."""
 
     def __init__(self, root: Path) -> None:
-        self.api = Api()
+        self.api = FakeKube()
         self.claims: dict[ClaimUid, ClaimRecord] = {}
         self.kubelet = root / "kubelet"
         self.store = RecordStore(root / "plugs", PlugSchema())

@@ -188,7 +188,12 @@ def _taints(record: Object, ask: Ask | None, wish: Wish, facts: Facts) -> Iterat
     if ask is None or seen is None:
         return
     for taint in seen.taints:
-        if not ask.tolerates(taint):
+        if ask.tolerates(taint):
+            continue
+        if taint.get("key") == facts.contract.key("drain"):
+            node = place(record)[1]
+            yield f"its node {node} is drained; kubectl usb undrain {node} lets it be used again."
+        else:
             text = f"{taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
             yield (
                 f"it carries the taint {text}, which request {ask.request} does not tolerate; use "

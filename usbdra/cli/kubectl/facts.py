@@ -17,6 +17,7 @@ from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import (
     DEVICE_CLASS,
+    DEVICE_TAINT_RULE,
     EVENT,
     NODE,
     POD,
@@ -63,6 +64,7 @@ async def _facts(
         devices = (await client.list(contract.device, namespace))["items"]
     claims = await _seen(client, RESOURCE_CLAIM)
     slices = await _seen(client, RESOURCE_SLICE, fields=f"spec.driver={contract.driver}")
+    rules = await _seen(client, DEVICE_TAINT_RULE)
     events = await _seen(client, EVENT, namespace, f"regarding.kind={RESOURCE_CLAIM.kind}")
     everywhere = own if claims is None else claims
     return Facts(
@@ -70,7 +72,7 @@ async def _facts(
         _named(devices) or {},
         everywhere,
         None if slices is None else count_hubs(slices, everywhere, contract.driver),
-        None if slices is None else published(slices, contract.driver),
+        None if slices is None else published(slices, contract.driver, rules or ()),
         _named(await _seen(client, DEVICE_CLASS)),
         await _node(client, node),
         None if events is None else _warnings(events, contract.driver, own),
@@ -93,7 +95,7 @@ async def _seen(
     """All objects of a kind in the cluster, or a namespace; None for who may not see them."""
     try:
         return list((await client.list(kind, namespace, fields=fields))["items"])
-    except errors.ApiForbidden:
+    except (errors.ApiForbidden, errors.ApiNotFound):  # of a kind that is not served
         return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from usbdra.cli.kubectl import drains
 from usbdra.cli.kubectl.views import HubUse
 from usbdra.controller.published import Reach, read_slice
 from usbdra.kube.custom import Contract
@@ -47,16 +48,21 @@ class Facts:
         return self.contract.driver
 
 
-def published(slices: Iterable[Object], driver: str) -> dict[tuple[str, str], Seen]:
-    """What slices say of each device, by its name and node; of every generation, the last read."""
+def published(
+    slices: Iterable[Object], driver: str, rules: Iterable[Object] = ()
+) -> dict[tuple[str, str], Seen]:
+    """What slices and taint rules say of each device, by its name and node; of every generation,
+    the last read."""
     found: dict[tuple[str, str], Seen] = {}
+    drained = drains.drained(rules, driver)
     for item in slices:
+        of_pool = drained.get(item["spec"]["pool"]["name"], ())
         taints = {
             entry["name"]: tuple(entry.get("taints") or ())
             for entry in item["spec"].get("devices") or ()
         }
         for device in read_slice(item, driver).devices:
-            found[device.name, device.node] = Seen(device.reach, taints[device.name])
+            found[device.name, device.node] = Seen(device.reach, (*taints[device.name], *of_pool))
     return found
 
 

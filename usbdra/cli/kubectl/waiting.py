@@ -88,7 +88,7 @@ async def answered(
     Raises ApiForbidden for who may not see Events.
     """
     fields = f"regarding.kind={contract.node_device.kind},regarding.name={device}"
-    reflector = Reflector(client, EVENT, CLUSTER_EVENTS, fields=fields, on_error=_fail)
+    reflector = Reflector(client, EVENT, CLUSTER_EVENTS, fields=fields, on_error=fail)
     silence = "no agent has answered; does that of the device's node run?"
     try:
         async with asyncio.timeout(seconds), aclosing(reflector.run()) as news:
@@ -114,7 +114,7 @@ async def until(
 
     Raises ApiError where the API says no.
     """
-    reflector = Reflector(client, kind, namespace, fields=f"metadata.name={name}", on_error=_fail)
+    reflector = Reflector(client, kind, namespace, fields=f"metadata.name={name}", on_error=fail)
     done, message = False, NOBODY
     try:
         async with asyncio.timeout(seconds), aclosing(reflector.run()) as news:
@@ -127,7 +127,8 @@ async def until(
     return done, message
 
 
-def _fail(error: errors.ApiError) -> None:
+def fail(error: errors.ApiError) -> None:
+    """For a reflector: raises what a repeat would not mend."""
     if not isinstance(error, errors.ApiUnavailable | errors.ApiExpired):
         raise error
 

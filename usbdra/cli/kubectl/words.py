@@ -34,6 +34,13 @@ def namespaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return _named(ctx, incomplete, lambda contract: NAMESPACE)
 
 
+def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of nodes."""
+    from usbdra.kube.types import NODE
+
+    return _named(ctx, incomplete, lambda contract: NODE)
+
+
 def node_devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of the cluster's devices."""
     return _named(ctx, incomplete, lambda contract: contract.node_device)

@@ -55,7 +55,7 @@ def test_names_come_from_the_cluster(words: Cluster, typed: list[str], offered: 
 
 
 def test_commands_come_with_their_help() -> None:
-    lines = list(completion.answer(["un"]))
+    lines = list(completion.answer(["una"]))
     assert lines[0].startswith("unassign\tTake a device from its namespace")
     assert lines[1:] == [":4"]
     assert len(list(completion.answer([]))) > 5
