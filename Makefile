@@ -131,8 +131,17 @@ parts: $(STAMP) ## build what beds are made of: Kubernetes, containerd, the imag
 .PHONY: api
 api: $(STAMP) ## chart, objects and rights against a control plane alone, no QEMU (root)
 	@mkdir -p $(RESULTS)
-	@$(PYTHON) tests/host_packages.py bed
+	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py web
 	@$(BED) tests/api --junitxml=$(RESULTS)/api.xml
+
+.PHONY: web screenshot
+web: $(STAMP) ## the web page with real tokens and in headless Chromium; part of `make api` (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py web
+	@$(BED) tests/api/test_web.py --junitxml=$(RESULTS)/web.xml
+
+screenshot: ## the same, and docs/web.png as the page looks now
+	@USBDRA_WRITE_DOCS=1 $(MAKE) --no-print-directory web
 
 .PHONY: cluster
 cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under QEMU (root)

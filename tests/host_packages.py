@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Install the Debian packages that building (`build`), the test beds (`bed`) or `bench` need.
+"""Install the Debian packages for building (`build`), test beds (`bed`), `web` or `bench`.
 
 Stdlib only and any Python 3.9+: it runs before the project's environment exists. Says what it
 installs and why; installs nothing when all is there.
@@ -26,10 +26,12 @@ SETS: dict[str, tuple[str, ...]] = {
         "tcpdump",
         "xz-utils",
     ),
+    "web": ("chromium-headless-shell", "fonts-dejavu-core"),
     "bench": ("strace",),
 }
-# The stock client, for one contract test. Ubuntu carries it in its kernel tools.
-OPTIONAL = {"usbip"}
+# The stock client, for one contract test: Ubuntu carries it in its kernel tools. A browser, for one
+# test: Ubuntu has it as a snap alone.
+OPTIONAL = {"usbip", "chromium-headless-shell"}
 
 
 def installed(name: str) -> bool:

@@ -54,6 +54,11 @@ VALUES: dict[str, dict[str, str]] = {
         "virtualMachines.enabled": "true",
         "virtualMachines.kind": "Platform",
     },
+    "a web page by port-forward": {"controller.web.enabled": "true"},
+    "a web page with a certificate": {
+        "controller.web.enabled": "true",
+        "controller.web.tlsSecret": "web-tls",
+    },
     "every switch the other way": {
         "agent.visibility": "Node",
         "agent.forwardLowSpeed": "true",
@@ -125,6 +130,8 @@ def test_the_api_server_takes_the_examples(api: ClusterApi, path: Path) -> None:
         ({"kubeletDir": "var/lib/kubelet"}, "kubeletDir"),
         ({"exporter": {"encryption": "Sometimes"}}, "encryption"),
         ({"exporter": {"uid": 0}}, "uid"),
+        ({"controller": {"web": {"tlsSecrets": "x"}}}, "tlsSecrets"),
+        ({"controller": {"web": {"tlsSecret": "../x"}}}, "tlsSecret"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(values: Mapping[str, object], said: str) -> None:
@@ -150,6 +157,19 @@ def test_a_part_is_asked_whether_it_started_serves_and_lives(name: str) -> None:
     assert {"startupProbe", "readinessProbe", "livenessProbe"} <= first.keys()
     patience = first["startupProbe"]["periodSeconds"] * first["startupProbe"]["failureThreshold"]
     assert patience >= 300, "a busy node may take a minute to start Python"
+
+
+def test_the_page_is_in_clear_inside_its_pod_alone() -> None:
+    """A Service and a way in for others only with a certificate; off, nothing of it is there."""
+    assert "web" not in json.dumps(workload("usbdra-controller"))
+    on = {"controller.web.enabled": "true"}
+    plain = workload("usbdra-controller", on)["spec"]["template"]["spec"]["containers"][0]
+    assert "--web-port=8082" in plain["args"]
+    assert not [word for word in plain["args"] if word.startswith("--web-tls")]
+    assert "usbdra-web" not in render(on)
+    tls = {**on, "controller.web.tlsSecret": "web-tls"}
+    assert "--web-tls=/etc/usbdra/web" in json.dumps(workload("usbdra-controller", tls))
+    assert "usbdra-web" in render(tls)
 
 
 def test_an_agent_is_evicted_last_and_two_may_overlap() -> None:

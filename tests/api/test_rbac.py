@@ -28,6 +28,7 @@ EVERYTHING = {
     "requireAssignment": "true",
     "virtualMachines.enabled": "true",
     "virtualMachines.kind": "Minimal",
+    "controller.web.enabled": "true",
 }
 Right = tuple[str, str, str]
 """(role, resource with its group and names, verb)."""

@@ -35,6 +35,12 @@ async def serve(options: ControllerOptions) -> None:
         stack.push_async_callback(health.stop)
         api = await KubeClient.connect(options.kubeconfig)
         stack.push_async_callback(api.aclose)
+        if options.web is not None:
+            from usbdra.controller.web.server import WebServer
+
+            page = WebServer(api, options.contract, options.web)
+            await page.start()
+            stack.push_async_callback(page.stop)
         leader = Leader(api, options.lease, options.namespace, options.identity, on_seen=seen.set)
         office = Office(api, options)
         while True:

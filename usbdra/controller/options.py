@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usbdra.controller.issuing import CertificateSettings
+from usbdra.controller.web.options import WebOptions
 from usbdra.kube.custom import Contract
 
 
@@ -45,6 +46,8 @@ class ControllerOptions:
     """None: nodes get their certificates elsewhere."""
     machines: MachineSettings | None = None
     """None: USBAttachments are nobody's work."""
+    web: WebOptions | None = None
+    """None: no page is served."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
 

@@ -12,7 +12,7 @@ import os
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,28 @@ expires (at 80 % of its life, an hour at least)."""
 @dataclass(frozen=True, slots=True)
 class Access:
     """`server` is a URL without a slash at its end; `authorization` gives the value of that
-    header for the next request, empty for none (a client certificate is in `tls`)."""
+    header for the next request, empty for none (a client certificate is in `tls`, and then
+    `certificate` says so)."""
 
     server: str
     tls: ssl.SSLContext
     authorization: Callable[[], Awaitable[str]]
     server_name: str | None = None
     proxy: str | None = None
+    certificate: bool = False
+
+    def as_bearer(self, token: str) -> Access:
+        """The way of somebody else, by their token alone.
+
+        Raises ApiForbidden where our own certificate would go along: a server looks at it first.
+        """
+        if self.certificate:
+            raise _none("a client certificate of our own would speak for the token's owner")
+
+        async def authorization() -> str:
+            return f"Bearer {token}"
+
+        return replace(self, authorization=authorization)
 
 
 def from_service_account(
@@ -111,7 +126,12 @@ async def from_kubeconfig(file: Path, context: str = "") -> Access:
         return await settings.get_api_key_with_prefix("BearerToken") or ""
 
     return Access(
-        settings.host.rstrip("/"), tls, authorization, settings.tls_server_name, settings.proxy
+        settings.host.rstrip("/"),
+        tls,
+        authorization,
+        settings.tls_server_name,
+        settings.proxy,
+        bool(settings.cert_file),
     )
 
 

@@ -54,6 +54,13 @@ class KubeClient:
             return cls(ways.from_service_account(), timeout)
         return cls(await ways.from_kubeconfig(kubeconfig, context), timeout)
 
+    def on_behalf(self, token: str) -> KubeClient:
+        """A client of the same server with the rights of this token's owner, to be closed.
+
+        Raises ApiForbidden where a certificate of our own would take the token's place.
+        """
+        return KubeClient(self._access.as_bearer(token), self._timeout)
+
     async def aclose(self) -> None:
         """Close the connection pool."""
         await self._session.close()

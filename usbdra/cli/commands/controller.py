@@ -42,6 +42,13 @@ from usbdra.cli.invocation import Invocation, pass_invocation
     "--machine-socket", default="", metavar="VOLUME/PATH", help="QMP socket of a VM's pod."
 )
 @click.option("--mirror-machines", is_flag=True, help="Follow usbDevices of VirtualMachines.")
+@click.option("--web-port", type=TCP_PORT, metavar="PORT", help="Serve the web page, locally.")
+@click.option(
+    "--web-tls",
+    type=click.Path(path_type=Path),
+    metavar="DIRECTORY",
+    help="Serve it everywhere, with tls.crt and tls.key of this directory.",
+)
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
@@ -63,6 +70,8 @@ def controller_command(
     machine_label: str,
     machine_socket: str,
     mirror_machines: bool,
+    web_port: int | None,
+    web_tls: Path | None,
     log_level: str | None,
     log_format: str,
     kubeconfig: Path | None,
@@ -79,6 +88,7 @@ def controller_command(
     from usbdra.controller import daemon
     from usbdra.controller.issuing import CertificateSettings
     from usbdra.controller.options import ControllerOptions, MachineSettings
+    from usbdra.controller.web.options import WebOptions
 
     settings = invocation.live_settings(group=group, log_level=log_level, log_format=log_format)
     log.setup(settings.log_level, settings.log_format)
@@ -109,6 +119,7 @@ def controller_command(
         health=("", health_port),
         certificates=certificates,
         machines=machines,
+        web=None if web_port is None else WebOptions(web_port, web_tls),
         kubeconfig=kubeconfig,
     )
     asyncio.run(daemon.run(options))

@@ -14,6 +14,7 @@ from typing import Any
 
 from usbdra import __version__
 from usbdra.cli.kubectl import redact, views
+from usbdra.controller.hubs import hubs
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
@@ -69,7 +70,7 @@ class Collector:
             yield f"objects/{kind.plural}.json", _json(found)
             slices = items if kind is RESOURCE_SLICE else slices
             claims = items if kind is RESOURCE_CLAIM else claims
-        ports = views.hubs(slices, claims, self.contract.driver)
+        ports = hubs(slices, claims, self.contract.driver)
         yield "ports.json", _json([views.port_data(hub) for hub in ports])
         pods = await self._list(POD, self.wanted.namespace, labels=LABEL)
         if not pods:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from usbdra.cli.kubectl.causes import pinned
 from usbdra.cli.kubectl.explain import explain_claim, explain_pod
 from usbdra.cli.kubectl.known import Facts, published
-from usbdra.cli.kubectl.views import HubUse
-from usbdra.cli.kubectl.views import hubs as count_hubs
+from usbdra.controller.hubs import HubUse
+from usbdra.controller.hubs import hubs as count_hubs
 from usbdra.errors import ConfigError
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient

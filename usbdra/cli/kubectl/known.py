@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from usbdra.cli.kubectl import drains
-from usbdra.cli.kubectl.views import HubUse
+from usbdra.controller.hubs import HubUse
 from usbdra.controller.published import Reach, read_slice
 from usbdra.kube.custom import Contract
 

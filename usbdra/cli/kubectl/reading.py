@@ -107,11 +107,12 @@ def top_command(invocation: Invocation, config: Path | None, namespace: str | No
     from datetime import UTC, datetime
 
     from usbdra.cli.kubectl import links
+    from usbdra.controller.links import read
     from usbdra.kube.types import RESOURCE_CLAIM
 
     driver = contract(invocation).driver
     claims = ask(config, lambda client: client.list(RESOURCE_CLAIM, namespace))["items"]
-    found = links.read(claims, driver)
+    found = read(claims, driver)
     now = datetime.now(UTC)
     invocation.show(
         [link.data for link in found],

@@ -20,3 +20,8 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 - {name: USBDRA_ALLOWED_CIDRS, value: {{ join "," . | quote }}}
 {{- end -}}
 {{- end }}
+
+{{/* The Secret of the web page, where the page is served with TLS. */}}
+{{- define "usbdra.webTls" -}}
+{{- if .Values.controller.web.enabled }}{{ .Values.controller.web.tlsSecret }}{{ end }}
+{{- end }}

@@ -11,7 +11,7 @@ from tests.unit.cli.kubectl.make import by_cel, facts, node, pod, record, waitin
 from tests.unit.controller.make import CONTRACT, STICK, claim
 from usbdra.cli.kubectl.causes import cause, of_claim
 from usbdra.cli.kubectl.known import Facts, Seen
-from usbdra.cli.kubectl.views import HubUse
+from usbdra.controller.hubs import HubUse
 from usbdra.controller.published import Reach
 
 ASSIGN = f"who may assign devices gives it to you: kubectl usb assign {STICK} -n lab."

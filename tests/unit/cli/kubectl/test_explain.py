@@ -11,7 +11,7 @@ from tests.unit.cli.kubectl.make import facts, node, pod, record, waiting
 from tests.unit.controller.make import STICK, claim
 from usbdra import errors
 from usbdra.cli.kubectl.explain import OTHERWISE, REMEDIES, explain_claim, explain_pod
-from usbdra.cli.kubectl.views import HubUse
+from usbdra.controller.hubs import HubUse
 
 FREE = (HubUse("b", "high", 8, ()),)
 

@@ -13,6 +13,7 @@ from tests.unit.cli.kubectl.conftest import Cluster
 from tests.unit.controller.make import DRIVER, STICK, claim
 from usbdra.agent.linkrates import Numbers
 from usbdra.cli.kubectl import links
+from usbdra.controller.links import read
 from usbdra.kube.types import RESOURCE_CLAIM
 
 NOW = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
@@ -55,9 +56,9 @@ def test_links_are_shown_the_busiest_first(usb: Cli, cluster: Cluster) -> None:
 def test_what_is_not_understood_is_left_out(link: object) -> None:
     item = linked("odd", 1, 1)
     item["status"]["devices"][0]["data"]["link"] = link
-    assert links.read([item], DRIVER) == []
+    assert read([item], DRIVER) == []
     item["status"]["devices"][0]["data"] = None
-    assert links.read([item], DRIVER) == []
+    assert read([item], DRIVER) == []
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_what_is_not_understood_is_left_out(link: object) -> None:
     ],
 )
 def test_rates_are_short(rate: int, text: str) -> None:
-    (link,) = links.read([linked("c", rate, 0)], DRIVER)
+    (link,) = read([linked("c", rate, 0)], DRIVER)
     assert links.row(link, NOW, False)[6] == text
 
 
@@ -82,5 +83,5 @@ def test_rates_are_short(rate: int, text: str) -> None:
     ("seconds", "text"), [(-5, "0s"), (59, "59s"), (130, "2m"), (7200, "2h"), (200_000, "2d")]
 )
 def test_ages_are_kubectls(seconds: int, text: str) -> None:
-    (link,) = links.read([linked("c", 1, 0)], DRIVER)
+    (link,) = read([linked("c", 1, 0)], DRIVER)
     assert links.row(link, NOW + timedelta(seconds=seconds), False)[8] == text

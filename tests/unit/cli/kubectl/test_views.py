@@ -11,6 +11,7 @@ from tests.unit.cli.kubectl.make import record
 from tests.unit.controller.make import DRIVER, STICK, claim
 from tests.unit.slices.samples import offer
 from usbdra.cli.kubectl import views
+from usbdra.controller.hubs import hubs
 from usbdra.controller.uses import uses
 from usbdra.slices.build import Layout, SliceOptions, build
 from usbdra.types import Hub
@@ -43,7 +44,7 @@ def test_ports_are_counted_in_both_layouts_of_slices(layout: Layout) -> None:
     taken["status"]["allocation"]["devices"]["results"].append(
         {"request": "link/vhci", "driver": DRIVER, "pool": "usblink-b", "device": port}
     )
-    high, fast = views.hubs(slices, [taken], DRIVER)
+    high, fast = hubs(slices, [taken], DRIVER)
     assert views.port_row(high) == ["b", "high", "1", "2", "lab/c"]
     assert views.port_data(fast) == {
         "node": "b", "hub": "super", "capacity": 2, "used": 0, "free": 2, "claims": [],
