@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.controller.make import CONTRACT, STICK, claim
 from tests.unit.controller.web.conftest import ADMIN, FORBIDDEN, GUEST, NUSB, Events, Page, stick
-from usbdra.controller.web import files, server, stream, watching
+from usbdra.controller.web import files, rows, server, stream
 from usbdra.kube import errors
 from usbdra.kube.types import NAMESPACE, RESOURCE_CLAIM, Kind, Object
 
@@ -157,17 +157,17 @@ async def test_a_viewer_is_told_all_and_then_what_changes(
         assert await events.next() == (
             "hello", {"user": "anna", "may": dict.fromkeys(everything, True)},
         )  # fmt: skip
-        event, rows = await events.next()
+        event, told = await events.next()
         assert event == "rows"
-        assert rows.keys() == {"devices", "claims", "namespaces"}
-        assert rows["devices"][STICK]["is"]["product"] == "DataTraveler 3.0"
-        assert rows["claims"].keys() == {"lab/c"}
-        assert rows["claims"]["lab/c"]["uses"][0]["pods"] == ["p"]
-        assert rows["namespaces"] == {"lab": {}}
+        assert told.keys() == {"devices", "claims", "namespaces"}
+        assert told["devices"][STICK]["is"]["product"] == "DataTraveler 3.0"
+        assert told["claims"].keys() == {"lab/c"}
+        assert told["claims"]["lab/c"]["uses"][0]["pods"] == ["p"]
+        assert told["namespaces"] == {"lab": {}}
         assert await events.next() == ("all", {})
         page.cluster.put(NUSB, stick(namespace="lab"))
-        event, rows = await events.next()
-        assert (event, rows["devices"][STICK]["namespace"]) == ("rows", "lab")
+        event, told = await events.next()
+        assert (event, told["devices"][STICK]["namespace"]) == ("rows", "lab")
         page.cluster.drop(NUSB, STICK)
         assert await events.next() == ("rows", {"devices": {STICK: None}})
 
@@ -180,8 +180,8 @@ async def test_a_viewer_is_told_only_what_they_may_list(page: Page) -> None:
         events = Events(response)
         _, hello = await events.next()
         assert [name for name, yes in hello["may"].items() if yes] == ["devices"]
-        _, rows = await events.next()
-        assert rows.keys() == {"devices"}
+        _, told = await events.next()
+        assert told.keys() == {"devices"}
     page.cluster.rights["gil"] = {"list resourceclaims"}
     status, _, body = await page.get("/api/stream", GUEST)
     assert status == 403
@@ -254,7 +254,7 @@ async def test_a_watch_that_breaks_ends_the_streams_and_not_the_process(
     def wrong(item: Object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(watching.rows, "namespace", wrong)
+    monkeypatch.setattr(rows, "namespace", wrong)
     page.cluster.put(NAMESPACE, {"metadata": {"name": "lab"}})
     status, _, _ = await page.get("/api/stream", ADMIN)
     assert status == 503

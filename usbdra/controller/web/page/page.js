@@ -193,4 +193,8 @@ $("assign-form").addEventListener("submit", (event) => {
   send($("namespace").value);
 });
 $("assign-none").addEventListener("click", () => send(""));
+// The button that was pressed may have been made anew meanwhile: the browser cannot go back to it.
+$("assign").addEventListener("close", () => {
+  $(`device-${chosen.name}`)?.querySelector("button")?.focus();
+});
 $("assign-cancel").addEventListener("click", () => $("assign").close());
