@@ -127,13 +127,14 @@ def main() -> int:
                 "junit_family=xunit2",
             ]
         status = subprocess.run(command, check=False).returncode
-        if status:
-            return status
+        # What ran is shown also where something failed; the status says that.
+        if not raw.exists() or not raw.stat().st_size:
+            return status or 1
         rows = ratios(json.loads(raw.read_text())["benchmarks"])
     show(rows)
     if args.output:
         args.output.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
-    return 0
+    return status
 
 
 if __name__ == "__main__":
