@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.cluster.pair import EXPORTER, IMPORTER, PORT, SERIAL
+from bench.cluster.pair import EXPORTER, IMPORTER, PORT, SERIALS
 from tests.cluster.driver import DRIVER
 from tests.fakes.counted import Counted, NoPorts
 from tests.fakes.sysfs import SysTree
@@ -99,7 +99,7 @@ async def timed(act: Callable[[], Awaitable[object]]) -> tuple[float, float]:
 async def rounds(folder: Path, claim: ClaimRef, count: int) -> dict[str, list[dict[str, Any]]]:
     """See above; the first round is a warm-up."""
     tree = SysTree(folder)
-    tree.controller().root_hub(3).plug(3, serial=SERIAL.encode())
+    tree.controller().root_hub(3).plug(3, serial=SERIALS[0].encode())
     (offer,) = scan(folder, node=EXPORTER).offers
     client = await KubeClient.connect()
     api = Counted(client)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from bench.cluster.machine import NODE, Account
-from bench.cluster.pair import EXPORTER, IMPORTER, SERIAL, STICK
+from bench.cluster.pair import EXPORTER, IMPORTER, SERIALS, STICKS
 from bench.prepare.claims import Allocated
 from tests.api import chart
 from tests.api.accounts import Accounts
@@ -56,16 +56,23 @@ def is_right(manifest: chart.Manifest) -> bool:
 
 
 @pytest.fixture(scope="session")
-def claim(plane: Plane) -> Iterator[dict[str, str]]:
-    """A claim of node b of pair.py for node a's stick; both nodes are at 127.0.0.1."""
+def claims(plane: Plane) -> Iterator[list[dict[str, str]]]:
+    """Claims of node b of pair.py for node a's sticks; both nodes are at 127.0.0.1."""
     addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
     for node in (EXPORTER, IMPORTER):
         add_node(plane.api, node, {})
         plane.api.core.patch_node_status(node, {"status": {"addresses": addresses}})
-    stick = {"pool": f"usb-{EXPORTER}", "device": STICK, "serial": SERIAL}
+    pool = f"usb-{EXPORTER}"
+    named = zip(STICKS, SERIALS, strict=True)
+    sticks = [{"pool": pool, "device": stick, "serial": serial} for stick, serial in named]
     allocated = Allocated(plane.api, IMPORTER)
     try:
-        (made,) = allocated.make([stick])
-        yield made
+        yield allocated.make(sticks)
     finally:
         allocated.remove()
+
+
+@pytest.fixture(scope="session")
+def claim(claims: list[dict[str, str]]) -> dict[str, str]:
+    """The first of them."""
+    return claims[0]

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs on the made-up machine of an agent: Prepare of a remote device, without a kernel's part.
 
-    python -m bench.cluster.pair DISK MEMORY NAMESPACE CLAIM UID ROUNDS
+    python -m bench.cluster.pair DISK MEMORY NAMESPACE ROUNDS AT_ONCE ENUMERATION_MS CLAIM=UID...
 
 The nodes are two processes, the product's own parts on fake kernels that bind, attach and
 enumerate at once: what is left is ours, and real answers of the API server. The claims'
 records are durable below DISK; below MEMORY, a tmpfs, is what a node has in /sys, /dev and /run.
 One thing is missing of a real link: its keys do not go to the kernel, which this one may not have;
-the handshake is the same. Prints JSON, the milliseconds of each round as the agent logs them: a
-list of {"prepared", "attached", "given_back", "floor"}, the last one of floor.py.
+the handshake is the same. In a round the first AT_ONCE claims are prepared side by side and given
+back; a device comes ENUMERATION_MS after its attach, which real ones take their time for, all at
+once. Prints JSON, a list of {"all", "prepared", "attached", "given_back", "floor"}: the seconds
+until the last claim of the round was prepared; then milliseconds, of the round's last claim as the
+agent logs them, and of floor.py.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import asyncio
 import json
 import logging
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -54,13 +58,13 @@ from usbdra.types import ClaimUid, NodeName
 from usbdra.vhci.driver import VhciDriver
 
 EXPORTER, IMPORTER = NodeName("node-a"), NodeName("node-b")
-SERIAL = "PAIR0001"
-STICK = f"usb-0781-5581-{SERIAL.lower()}"
+CLAIMS = 16
+SERIALS = tuple(f"PAIR{number:04d}" for number in range(CLAIMS))
+STICKS = tuple(f"usb-0781-5581-{serial.lower()}" for serial in SERIALS)
 PORT = 3241
 SETTLE_SECONDS = 0.4
 """After a round: the exporter takes its device back, and both inventories hear of it, which would
 be measured with the next round."""
-READY = b"ready\n"
 
 
 class Lines(logging.Handler):
@@ -77,11 +81,14 @@ class Lines(logging.Handler):
 
 
 @asynccontextmanager
-async def exporter(folder: Path, identity: Identity, api: KubeClient) -> AsyncIterator[None]:
-    """Node a: publishes its stick and gives it away."""
+async def exporter(
+    folder: Path, identity: Identity, api: KubeClient
+) -> AsyncIterator[dict[int, str]]:
+    """Node a: publishes its sticks and gives them away; serials by devid."""
     async with AsyncExitStack() as stack:
         kernel = await stack.enter_async_context(FakeKernel(folder))
-        kernel.stub.plug(3, serial=SERIAL.encode())
+        for port, serial in enumerate(SERIALS, 1):
+            kernel.stub.plug(port, serial=serial.encode())
         live = LiveInventory(Inventory(folder, node=EXPORTER), kernel.events)
         await follow(stack, live)
         options = SliceOptions(node=EXPORTER, group=DRIVER.partition(".")[2])
@@ -106,15 +113,18 @@ async def exporter(folder: Path, identity: Identity, api: KubeClient) -> AsyncIt
             encryption=Encryption.OFF,
         )
         await stack.enter_async_context(server)
-        yield
+        devices = [offer.device for offer in live.snapshot.offers]
+        yield {device.busnum << 16 | device.devnum: device.serial or "" for device in devices}
 
 
 @asynccontextmanager
-async def importer(folder: Path, disk: Path, api: KubeClient) -> AsyncIterator[Preparer]:
-    """Node b: prepares claims."""
+async def importer(
+    folder: Path, disk: Path, api: KubeClient, remotes: dict[int, Remote], enumeration: float
+) -> AsyncIterator[Preparer]:
+    """Node b: prepares claims; what comes after an attach, by devid, and after how many seconds."""
     async with AsyncExitStack() as stack:
-        kernel = await stack.enter_async_context(FakeKernel(folder))
-        kernel.vhci.remote = Remote(serial=SERIAL.encode())
+        kernel = await stack.enter_async_context(FakeKernel(folder, controllers=2))
+        kernel.vhci.remotes, kernel.vhci.enumeration_delay = remotes, enumeration
         live = LiveInventory(Inventory(folder, node=IMPORTER), kernel.events)
         await follow(stack, live)
         vhci = VhciDriver(folder, native=kernel.vhci, lock_file=folder / "vhci.lock")
@@ -148,8 +158,8 @@ async def importer(folder: Path, disk: Path, api: KubeClient) -> AsyncIterator[P
 
 
 @asynccontextmanager
-async def other_node(folder: Path) -> AsyncIterator[None]:
-    """The exporter in a process of its own, while this lasts."""
+async def other_node(folder: Path) -> AsyncIterator[dict[int, Remote]]:
+    """The exporter in a process of its own, while this lasts; its devices by devid."""
     keys = certificates().identity("a").files
     paths = (folder, keys.cert, keys.key, keys.ca)
     words = (sys.executable, "-m", "bench.cluster.pair", "exporter", *map(str, paths))
@@ -158,8 +168,8 @@ async def other_node(folder: Path) -> AsyncIterator[None]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        assert await process.stdout.readline() == READY, "the exporter did not start"
-        yield
+        said = json.loads(await process.stdout.readline())
+        yield {int(devid): Remote(serial=serial.encode()) for devid, serial in said.items()}
     finally:
         process.stdin.close()
         await process.wait()
@@ -169,9 +179,8 @@ async def export(folder: Path, keys: TlsFiles) -> None:
     """The exporter's process: until nobody holds its standard input any more."""
     api = await KubeClient.connect()
     try:
-        async with exporter(folder, Identity(keys), api):
-            sys.stdout.buffer.write(READY)
-            sys.stdout.flush()
+        async with exporter(folder, Identity(keys), api) as serials:
+            print(json.dumps(serials), flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     finally:
         await api.aclose()
@@ -192,26 +201,34 @@ async def follow(stack: AsyncExitStack, live: LiveInventory) -> None:
     stack.callback(asyncio.create_task(live.run()).cancel)
 
 
-async def rounds(disk: Path, memory: Path, ref: ClaimRef, count: int) -> list[dict[str, Any]]:
+async def rounds(
+    disk: Path, memory: Path, refs: list[ClaimRef], count: int, enumeration: float
+) -> list[dict[str, Any]]:
     """Prepare and give back; see above. The first round is a warm-up."""
-    lines, floors = Lines(), []
+    lines, floors, whole = Lines(), [], []
     identity, peer = certificates().identity("b"), certificates().identity("a")
     logging.getLogger("usbdra").addHandler(lines)
     logging.getLogger("usbdra").setLevel(logging.INFO)
     ours = await KubeClient.connect()
     try:
-        async with other_node(memory / "a"), importer(memory / "b", disk, ours) as preparer:
+        async with (
+            other_node(memory / "a") as remotes,
+            importer(memory / "b", disk, ours, remotes, enumeration) as preparer,
+        ):
             for _ in range(count + 1):
-                await preparer.prepare(ref)
-                await preparer.unprepare(ref)
+                started = time.monotonic()
+                await asyncio.gather(*(preparer.prepare(ref) for ref in refs))
+                whole.append(time.monotonic() - started)
+                await asyncio.gather(*(preparer.unprepare(ref) for ref in refs))
                 await asyncio.sleep(SETTLE_SECONDS)
-                floors.append(await floor(ours, ref, disk, identity, peer))
+                floors.append(await floor(ours, refs[0], disk, identity, peer))
                 await asyncio.sleep(SETTLE_SECONDS)
     finally:
         await ours.aclose()
     messages = ("claim prepared", "device attached", "claim given back")
-    series = [*(lines.took[message][1:] for message in messages), floors[1:]]
-    keys = ("prepared", "attached", "given_back", "floor")
+    last = slice(2 * len(refs) - 1, None, len(refs))
+    series = [whole[1:], *(lines.took[message][last] for message in messages), floors[1:]]
+    keys = ("all", "prepared", "attached", "given_back", "floor")
     return [dict(zip(keys, each, strict=True)) for each in zip(*series, strict=True)]
 
 
@@ -220,6 +237,8 @@ if __name__ == "__main__":
         folder, *files = map(Path, sys.argv[2:])
         asyncio.run(export(folder, TlsFiles(*files)))
         sys.exit()
-    disk, memory, namespace, name, uid, number = sys.argv[1:]
-    claim = ClaimRef(namespace, name, ClaimUid(uid))
-    print(json.dumps(asyncio.run(rounds(Path(disk), Path(memory), claim, int(number)))))
+    disk, memory, namespace, number, at_once, milliseconds, *named = sys.argv[1:]
+    pairs = [word.split("=", 1) for word in named[: int(at_once)]]
+    claims = [ClaimRef(namespace, name, ClaimUid(uid)) for name, uid in pairs]
+    work = rounds(Path(disk), Path(memory), claims, int(number), int(milliseconds) / 1e3)
+    print(json.dumps(asyncio.run(work)))

@@ -9,6 +9,7 @@ durable records of the claim. floor.py does the least of that by itself, as the 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,41 @@ import pytest
 
 from bench.cluster.conftest import Plane
 from bench.cluster.machine import Machine
+from bench.cluster.pair import CLAIMS
 from bench.conftest import Replay, our_part, spread
 
 ROUNDS = int(os.environ.get("BENCH_PAIRS", "10"))
 GROUP = "our part of Prepare, native"
+ENUMERATION_MS = 300
+"""What the bed's kernels take for a stick that is attached alone, and real hosts as well."""
 PHASES = ("connect", "clear", "authorise", "exporter.authorise", "exporter.hand_over", "attach")
 STEPS = ("recorded", "held", "files-written", "prepared")
 
 
+Run = Callable[..., list[Any]]
+
+
 @pytest.fixture(scope="module")
-def samples(
-    plane: Plane, claim: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> list[Any]:
-    """What the agent logged of each round."""
-    with Machine(plane.namespace, plane.account) as machine:
-        folder: Path = tmp_path_factory.mktemp("pair")
-        words = (claim["namespace"], claim["name"], claim["uid"], ROUNDS)
-        told: list[Any] = machine.told("pair", folder, machine.root / "memory", *words)
-        return told
+def run(
+    plane: Plane, claims: list[dict[str, str]], tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """run(rounds, at_once, enumeration in ms): what pair.py says of each round."""
+
+    def told(rounds: int, at_once: int, enumeration: int) -> list[Any]:
+        with Machine(plane.namespace, plane.account) as machine:
+            folder: Path = tmp_path_factory.mktemp("pair")
+            named = [f"{claim['name']}={claim['uid']}" for claim in claims]
+            words = (claims[0]["namespace"], rounds, at_once, enumeration, *named)
+            found: list[Any] = machine.told("pair", folder, machine.root / "memory", *words)
+            return found
+
+    return told
+
+
+@pytest.fixture(scope="module")
+def samples(run: Run) -> list[Any]:
+    """One claim at a time, whose device comes at once."""
+    return run(ROUNDS, 1, 0)
 
 
 def test_our_part(replay: Replay, samples: list[Any]) -> None:
@@ -69,3 +87,11 @@ def test_phase(replay: Replay, samples: list[Any], phase: str) -> None:
 def test_step(replay: Replay, samples: list[Any], step: str) -> None:
     seconds = [sample["prepared"][step] / 1e3 for sample in samples]
     replay(f"{GROUP}: steps of the claim", seconds, **spread(seconds))
+
+
+@pytest.mark.parametrize("at_once", [1, CLAIMS])
+def test_at_once(replay: Replay, run: Run, at_once: int) -> None:
+    """Until the last of them is prepared, on devices that take a moment to come."""
+    seconds = [sample["all"] for sample in run(max(ROUNDS // 5, 2), at_once, ENUMERATION_MS)]
+    role = {"role": "yardstick"} if at_once == 1 else {"role": "ours", "goal": 3.0}
+    replay("Prepare of several claims at once, native", seconds, **role, **spread(seconds))

@@ -49,6 +49,7 @@ class Row:
     busid: str = "0-0"
     socket: KernelSocket | None = None
     device: FakeDevice | None = None
+    remote: Remote = Remote()
     stuck: bool = False
     timers: list[asyncio.Handle] = field(default_factory=list)
 
@@ -64,7 +65,8 @@ class Row:
 
 class FakeVhci:
     """Settable behaviour: `busy_errno` for a taken port (EBUSY, older kernels EINVAL),
-    `knows_super_plus`, `enumeration`, `remote`, `detach_delay` in seconds, `before_attach` hooks
+    `knows_super_plus`, `enumeration`, `remote` (or one by devid in `remotes`), `enumeration_delay`
+    and `detach_delay` in seconds, `before_attach` hooks
     (called once each, at the next attach writes), `stick(port)`."""
 
     def __init__(
@@ -80,7 +82,9 @@ class FakeVhci:
             for port in range(controllers * 2 * high)
         ]
         self.remote = Remote()
+        self.remotes: dict[int, Remote] = {}
         self.enumeration: Enumeration = "works"
+        self.enumeration_delay = 0.0
         self.busy_errno = errno.EBUSY
         self.knows_super_plus = True
         self.detach_delay = 0.0
@@ -111,7 +115,7 @@ class FakeVhci:
         row.socket = KernelSocket(sockfd, lambda: self._down(row))
         row.state, row.speed, row.devid, row.sockfd = ATTACHING, speed, devid, sockfd
         self._show(row)
-        self._soon(row, self._enumerate)
+        self._after(self.enumeration_delay, row, self._enumerate)
 
     def detach(self, directory: bytes, port: int, /) -> None:
         assert directory == bytes(self.files.path), "detach is a file of number 0"
@@ -169,18 +173,19 @@ class FakeVhci:
 
     def _appear(self, row: Row) -> None:
         hub = self.files.hubs[row.controller][row.is_super]
+        remote = row.remote = self.remotes.get(row.devid, self.remote)
         device = row.device = hub.plug(
             row.rhport + 1,
-            vendor=self.remote.vendor,
-            product=self.remote.product,
-            serial=self.remote.serial,
+            vendor=remote.vendor,
+            product=remote.product,
+            serial=remote.serial,
             speed=_SPEED_TEXT[row.speed],
-            interfaces=self.remote.interfaces,
+            interfaces=remote.interfaces,
         )
         row.state, row.busid = USED, device.busid
         self._show(row)
         self._events.device("add", device)
-        for interface in self.remote.interfaces:
+        for interface in remote.interfaces:
             self._events.interface("add", device, interface.number)
             if interface.driver is not None:
                 self._events.interface("bind", device, interface.number)
@@ -190,7 +195,7 @@ class FakeVhci:
     def _children(self, row: Row) -> None:
         if row.device is None:
             return
-        for subsystem, name, number in self.remote.children:
+        for subsystem, name, number in row.remote.children:
             path = row.device.child(subsystem, name, interface=number)
             self._events.child("add", subsystem, row.device, path)
 
@@ -210,8 +215,7 @@ class FakeVhci:
         if row.stuck:
             return
         if self.detach_delay:
-            loop = asyncio.get_running_loop()
-            row.timers.append(loop.call_later(self.detach_delay, self._reset, row))
+            self._after(self.detach_delay, row, self._reset)
         else:
             self._reset(row)
 
@@ -229,6 +233,12 @@ class FakeVhci:
 
     def _soon(self, row: Row, act: Callable[[Row], None]) -> None:
         row.timers.append(asyncio.get_running_loop().call_soon(act, row))
+
+    def _after(self, seconds: float, row: Row, act: Callable[[Row], None]) -> None:
+        if seconds:
+            row.timers.append(asyncio.get_running_loop().call_later(seconds, act, row))
+        else:
+            self._soon(row, act)
 
     def _show(self, changed: Row) -> None:
         rows = [row.text() for row in self.rows if row.controller == changed.controller]
