@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from usbdra.agent.options import AgentOptions
 from usbdra.exporter import fence
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
@@ -40,6 +41,14 @@ class Assignments:
             fields=f"status.nodeName={node}",
             on_error=_complain,
         )
+
+    @classmethod
+    def of_node(cls, options: AgentOptions, api: Lister) -> Assignments | None:
+        """What knows which namespace may use which device of this node, where anybody says so."""
+        if options.assignment == "Off":
+            return None
+        required = options.assignment == "Required"
+        return cls(api, Contract(options.group), options.node, required=required)
 
     async def run(self, on_change: Callable[[], None]) -> None:
         """Follow the API until cancelled; `on_change` after each change of an assignment."""

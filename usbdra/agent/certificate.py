@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from usbdra.agent.options import AgentOptions
 from usbdra.errors import ConfigError, Refused, UsbdraError
 from usbdra.kube import errors
 from usbdra.kube.addresses import internal_addresses
@@ -88,6 +89,21 @@ class NodeCertificate:
         self._part = random.uniform(*held.RENEW_AT)  # noqa: S311 - jitter
         self._bundle: tuple[x509.Certificate, ...] = ()
         self._news = asyncio.Event()
+
+    @classmethod
+    def of_node(cls, options: AgentOptions, api: Api) -> NodeCertificate | None:
+        """What keeps this node's certificate, when the cluster signs it."""
+        if not options.signer:
+            return None
+        wanted = CertificateOptions(
+            options.node,
+            options.pki_dir,
+            options.signer,
+            options.namespace,
+            options.trust_bundle,
+            timedelta(hours=options.certificate_hours),
+        )
+        return cls(api, wanted)
 
     async def run(self) -> None:
         """Keep the certificate good until cancelled."""

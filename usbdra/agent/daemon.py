@@ -12,19 +12,20 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
+from usbdra.agent import fault
 from usbdra.agent.addresses import NodeAddresses
 from usbdra.agent.assignments import Assignments
-from usbdra.agent.certificate import CertificateOptions, NodeCertificate
+from usbdra.agent.certificate import NodeCertificate
 from usbdra.agent.devices import NodeDevices
 from usbdra.agent.export import Export
-from usbdra.agent.fault import FaultFile
+from usbdra.agent.facts import Parts
 from usbdra.agent.holds import Holds
 from usbdra.agent.linkreports import LinkReports
+from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.plugreports import PlugReports
@@ -52,7 +53,6 @@ from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import NODE
 from usbdra.pki import sets
-from usbdra.plugin.acts import Step
 from usbdra.plugin.files import ClaimFiles
 from usbdra.plugin.health import HealthBoard
 from usbdra.plugin.locks import NodeLock
@@ -75,6 +75,7 @@ from usbdra.vhci.driver import VhciDriver
 
 log = logging.getLogger(__name__)
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FALLBACK_FIELDS = frozenset({"allowMultipleAllocations", "capacity.requestPolicy"})
 """Without these fields a hub cannot be counted by the scheduler: one device per port then."""
 
@@ -89,21 +90,29 @@ async def _serve(options: AgentOptions) -> None:
         probes = Probes(socket_path(options.run_dir, options.pod_uid))
         await probes.start()
         stack.push_async_callback(probes.stop)
-        api = await KubeClient.connect(options.kubeconfig)
+        metering = Metering(options)
+        api = await KubeClient.connect(options.kubeconfig, on_answer=metering.answered)
         stack.push_async_callback(api.aclose)
         hub = UeventHub(NetlinkSource())
         hub.start()
         stack.callback(hub.close)
-        await Agent(options, api, hub, probes).run()
+        await Agent(options, api, hub, probes, metering).run()
 
 
 class Agent:
     """The parts of one node, wired."""
 
     def __init__(
-        self, options: AgentOptions, api: KubeClient, hub: UeventHub, probes: Probes
+        self,
+        options: AgentOptions,
+        api: KubeClient,
+        hub: UeventHub,
+        probes: Probes,
+        metering: Metering,
     ) -> None:
         self._options = options
+        self._metering = metering
+        self._publisher: SlicePublisher | None = None
         self._api = api
         self._probes = probes
         self._live = LiveInventory(
@@ -130,7 +139,7 @@ class Agent:
             held_here=self._held_here,
             ports=self._removed,
         )
-        self._assignments = _assignments(options, api)
+        self._assignments = Assignments.of_node(options, api)
         allowed = self._assignments.require if self._assignments is not None else no_fence
         dialler = Dialler(api, self._identity, options.port, options.encryption)
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
@@ -149,9 +158,10 @@ class Agent:
             allowed=allowed,
             root=options.root,
             before_release=self._unplug,
+            on_attached=metering.attached,
         )
         self._plugs = self._machine_plugs() if options.machines else None
-        self._certificate = _certificate(options, api)
+        self._certificate = NodeCertificate.of_node(options, api)
         nodes = NodeAddresses(api, self._removed.seen)
         self._guard = ClaimGuard(
             api,
@@ -169,6 +179,7 @@ class Agent:
             pki=self._pki,
             addresses=nodes,
             on_refused=self._refusals,
+            count=metering.decided,
         )
         board = HealthBoard()
         self._link_reports = LinkReports(
@@ -183,7 +194,7 @@ class Agent:
         self._preparer = Preparer(
             driver=options.driver,
             node=options.node,
-            boot_id=_boot_id(),
+            boot_id=BOOT_ID.read_text().strip(),
             records=self._records,
             claims=LiveClaims(api),
             view=PublishedDevices(api, options.driver, options.node, lambda: self._live.snapshot),
@@ -192,10 +203,16 @@ class Agent:
             reporter=self._link_reports,
             node_lock=NodeLock(options.run_dir / "agent.lock", self._records.load),
             board=board,
-            on_step=FaultFile(options.fault_file) if options.fault_file else _go_on,
+            on_step=fault.hook(options.fault_file),
+            on_done=metering.done,
         )
         self._supervisor = Supervisor(
-            self._preparer.losses, self._preparer.restore, hub, random=SystemRandom().random
+            self._preparer.losses,
+            self._preparer.restore,
+            hub,
+            random=SystemRandom().random,
+            on_lost=metering.lost,
+            on_tried=metering.tried,
         )
         self._links = LinkWatch(lambda: NetlinkEnds(options.port))
         self._links.listen(self._supervisor.link_ended)
@@ -233,6 +250,7 @@ class Agent:
             group.create_task(self._refusals.run())
             ready = self._certificate.ready if self._certificate is not None else None
             group.create_task(self._export.run(ready))
+            group.create_task(self._metering.serve(self._api, self._parts()))
             group.create_task(self._publish())
             group.create_task(self._supervisor.run())
             group.create_task(self._holds.run())
@@ -252,6 +270,20 @@ class Agent:
             )
             await asyncio.Event().wait()
 
+    def _parts(self) -> Parts:
+        """What metrics are read from."""
+        return Parts(
+            ready=lambda: self._probes.states["ready"],
+            snapshot=lambda: self._live.snapshot,
+            ports=self._port_count,
+            records=self._claim_records,
+            restoring=lambda: self._supervisor.restoring,
+            sessions=lambda: self._broker.sessions,
+            links=partial(measure.links_to, self._options.port),
+            slices=lambda: self._publisher.stats if self._publisher else None,
+            pki=self._pki,
+        )
+
     def _make_resets(self) -> Resets:
         """What resets devices on request, each by the facts of this very moment."""
         act = DeviceReset(
@@ -266,7 +298,7 @@ class Agent:
     async def _publish(self) -> None:
         """Slices follow the snapshot and the ports; the Node is their owner."""
         owner = Owner(self._options.node, await self._node_uid(), self._options.driver)
-        publisher = SlicePublisher(self._api, owner, self._slices)
+        publisher = self._publisher = SlicePublisher(self._api, owner, self._slices)
         async with asyncio.TaskGroup() as group:
             if self._assignments is not None:
                 group.create_task(self._assignments.run(publisher.wake))
@@ -364,34 +396,3 @@ class Agent:
 
     def _identity(self) -> Identity:
         return Identity(TlsFiles.in_directory(self._pki()))
-
-
-def _go_on(step: Step, uid: ClaimUid) -> None:
-    """Every step but in the beds."""
-
-
-def _certificate(options: AgentOptions, api: KubeClient) -> NodeCertificate | None:
-    """What keeps this node's certificate, when the cluster signs it."""
-    if not options.signer:
-        return None
-    wanted = CertificateOptions(
-        options.node,
-        options.pki_dir,
-        options.signer,
-        options.namespace,
-        options.trust_bundle,
-        timedelta(hours=options.certificate_hours),
-    )
-    return NodeCertificate(api, wanted)
-
-
-def _assignments(options: AgentOptions, api: KubeClient) -> Assignments | None:
-    """What knows which namespace may use which device of this node, where anybody says so."""
-    if options.assignment == "Off":
-        return None
-    required = options.assignment == "Required"
-    return Assignments(api, Contract(options.group), options.node, required=required)
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

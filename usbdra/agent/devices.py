@@ -59,13 +59,17 @@ from usbdra.vhci.waiting import EventSource, Waiter
 log = logging.getLogger(__name__)
 
 
+Timings = tuple[tuple[str, float], ...]
+"""See Attachment.timings."""
+
+
 @dataclass(frozen=True, slots=True)
 class Connection:
     """A granted connection: the socket's next byte belongs to the kernel."""
 
     sock: socket.socket
     device: RemoteDevice
-    timings: tuple[tuple[str, float], ...]
+    timings: Timings
 
 
 class Peers(Protocol):
@@ -114,7 +118,9 @@ class NodeDevices:
         host_drivers: drivers.DriverFiles = drivers.KERNEL,
         before_attach: Callable[[Order], None] = lambda order: None,
         before_release: BeforeRelease = _nobody_else,
+        on_attached: Callable[[Timings], None] = lambda timings: None,
     ) -> None:
+        self._on_attached = on_attached
         self._peers = peers
         self._attacher = attacher
         self._vhci = vhci
@@ -157,6 +163,7 @@ class NodeDevices:
             timings=connection.timings,
             before=before,
         )
+        self._on_attached(attachment.timings)
         log.info("device attached", extra=_facts(order, attachment))
         held = self._held(attachment)
         if order.host_drivers:

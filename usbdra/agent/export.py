@@ -41,13 +41,14 @@ class Export:
         pki: Callable[[], Path],
         addresses: Addresses,
         on_refused: OnRefused | None = None,
+        count: Callable[[str], None] = lambda result: None,
     ) -> None:
         self._options = options
         self._pki = pki
         self._policy = AccessPolicy(networks=parse_networks(options.allowed_cidrs))
         # In both ways: a node that was removed, or a stolen key used from elsewhere, is refused.
         vouch = self._evidence(addresses)
-        self._broker = GuardedBroker(broker, vouch=vouch, on_refused=on_refused)
+        self._broker = GuardedBroker(broker, vouch=vouch, on_refused=on_refused, count=count)
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
         """Serve until cancelled. `ready`: when the node's certificate is there."""

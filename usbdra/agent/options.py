@@ -55,6 +55,9 @@ class AgentOptions:
     claims_dir: Path = Path("/dev/usbdra")
     machines: bool = False
     """Whether devices are plugged into virtual machines of this node (USBAttachments)."""
+    metrics: tuple[str, int] | None = None
+    """Address and TCP port of /metrics, None for no such listener. On an address that is not the
+    host's own loopback with TLS, for who may `get` the path /metrics."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
     fault_file: Path | None = None

@@ -81,6 +81,24 @@ class PortCount:
         if used >= offered:
             raise NoFreePort(order.hub.value, used, offered, self._node)
 
+    def states(self) -> dict[tuple[str, str], int]:
+        """Ports by hub and what they are: `free` for claims, of `claims`, in `foreign` hands, or
+        `withheld`: broken, or beyond the limit. Nothing where the kernel has none."""
+        try:
+            table, offered = self._table(), self._offered()
+        except KernelUnsupported:
+            return {}
+        ours = _ports_of(self._records.all().values())
+        found: dict[tuple[str, str], int] = {}
+        for hub, count in table.hubs.items():
+            taken = [p.port in ours for p in table.ports if p.hub is hub and p.state in _TAKEN]
+            claims, foreign = taken.count(True), taken.count(False)
+            free = max(0, offered.get(hub, 0) - claims)
+            states = {"free": free, "claims": claims, "foreign": foreign}
+            states["withheld"] = max(0, count.total - sum(states.values()))
+            found |= {(hub.value, state): number for state, number in states.items()}
+        return found
+
     def _offered(self) -> Mapping[Hub, int]:
         table, ours = self._table(), _ports_of(self._records.all().values())
         foreign: Counter[Hub] = Counter()

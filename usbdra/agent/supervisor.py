@@ -81,12 +81,17 @@ class Supervisor:
         *,
         random: Callable[[], float],
         pauses: Pauses | None = None,
+        on_lost: Callable[[], None] = lambda: None,
+        on_tried: Callable[[str], None] = lambda result: None,
     ) -> None:
+        """on_lost, on_tried: hear of each loss, and of each attempt `ok` or its error's reason."""
         self._losses = losses
         self._restore = restore
         self._events = events
         self._random = random
         self._pauses = pauses or Pauses()
+        self._on_lost = on_lost
+        self._on_tried = on_tried
         self._claims: dict[ClaimUid, _Lost] = {}
         self._look = asyncio.Event()
 
@@ -127,6 +132,7 @@ class Supervisor:
         if lost.task is not None:
             lost.again = True
             return
+        self._on_lost()
         lost.task = asyncio.create_task(self._keep_restoring(ref, lost))
 
     @property
@@ -156,6 +162,7 @@ class Supervisor:
                 try:
                     record = await self._restore(ref)
                 except UsbdraError as error:
+                    self._on_tried(error.reason)
                     if _denied(error):
                         log.warning("%s is not attached again: %s", ref, error)
                         lost.pause = self._pauses.longest
@@ -163,8 +170,11 @@ class Supervisor:
                     log.warning("%s is not whole again: %s", ref, error)
                     continue
                 except Exception:  # our own bug must not end the watch over a claim in use
+                    self._on_tried("InternalError")
                     log.exception("%s is not whole again", ref)
                     continue
+                if record is not None:
+                    self._on_tried("ok")
                 if record is not None and lost.again:
                     continue
                 log.info("%s is %s", ref, "over" if record is None else "whole again")

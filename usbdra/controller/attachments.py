@@ -46,7 +46,13 @@ class AttachmentsPart:
             What.POD: POD,
             What.MACHINE: contract.machine,
         }
-        self.queue = WorkQueue(self._reconcile, workers=options.workers)
+        metering = office.metering
+        self.queue = WorkQueue(
+            self._reconcile,
+            workers=options.workers,
+            on_done=partial(metering.looked, "attachments"),
+        )
+        metering.follow_queue("attachments", lambda: (self.queue.depth, self.queue.failing))
         ours, held = f"{MANAGED_BY}={MANAGER}", contract.attachment_key
         self._mirrors = {
             What.ATTACHMENT: self._mirror(What.ATTACHMENT, "spec", "status"),

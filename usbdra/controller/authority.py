@@ -81,6 +81,11 @@ class ClusterAuthority:
         assert self._signing is not None
         return self._signing
 
+    @property
+    def signing_now(self) -> Pair | None:
+        """The CA that signs; None before the first look."""
+        return self._signing
+
     async def step(self) -> float:
         """One look and at most one step of a rotation; seconds until the next look.
 

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from usbdra.controller.health import HealthServer
 from usbdra.controller.leader import Leader
+from usbdra.controller.metering import Metering
 from usbdra.controller.options import ControllerOptions
 from usbdra.controller.parts import Office, factories, run_parts
 from usbdra.kube.client import KubeClient
@@ -33,7 +34,8 @@ async def serve(options: ControllerOptions) -> None:
         health = HealthServer(options.health, checks)
         await health.start()
         stack.push_async_callback(health.stop)
-        api = await KubeClient.connect(options.kubeconfig)
+        metering = Metering(options.metrics)
+        api = await KubeClient.connect(options.kubeconfig, on_answer=metering.answered)
         stack.push_async_callback(api.aclose)
         if options.web is not None:
             from usbdra.controller.web.server import WebServer
@@ -42,6 +44,8 @@ async def serve(options: ControllerOptions) -> None:
             await page.start()
             stack.push_async_callback(page.stop)
         leader = Leader(api, options.lease, options.namespace, options.identity, on_seen=seen.set)
-        office = Office(api, options)
-        while True:
-            await leader.lead(lambda: run_parts(office, factories(options)))
+        office = Office(api, options, metering)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(metering.serve(lambda: leader.leading))
+            while True:
+                await leader.lead(lambda: run_parts(office, factories(options)))

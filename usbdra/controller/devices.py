@@ -55,7 +55,12 @@ class DevicesPart:
             What.POD: POD,
             What.ATTACHMENT: contract.attachment,
         }
-        self.queue = WorkQueue(self._reconcile, workers=options.workers)
+        metering = office.metering
+        self.queue = WorkQueue(
+            self._reconcile, workers=options.workers, on_done=partial(metering.looked, "devices")
+        )
+        metering.follow_queue("devices", lambda: (self.queue.depth, self.queue.failing))
+        metering.follow_world(self._world.numbers)
         trims: dict[What, Trim] = {
             What.NODE_DEVICE: lambda item: trimmed(item, "spec", "status"),
             What.DEVICE: lambda item: trimmed(item, "status"),

@@ -16,6 +16,7 @@ from usbdra.controller.authority import ClusterAuthority
 from usbdra.controller.certificates import Signer
 from usbdra.controller.review import Rules, requester
 from usbdra.kube.client import KubeClient
+from usbdra.pki.expiry import life_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,11 @@ class Issuing:
             )
         signing = self._authority.signing if self._authority else None
         self._signer = Signer(api, rules, signing, settings.lifetime)
+
+    def life(self) -> tuple[float, float] | None:
+        """Of our CA, see pki/expiry.py; None while it is not known, or somebody else's."""
+        pair = self._authority.signing_now if self._authority else None
+        return life_of(pair.cert) if pair else None
 
     async def run(self) -> None:
         """Work until cancelled."""

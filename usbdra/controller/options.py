@@ -42,6 +42,8 @@ class ControllerOptions:
     """Objects worked on at once."""
     health: tuple[str, int] = ("", 8081)
     """Address and TCP port of /livez and /readyz; "" for every address."""
+    metrics: tuple[str, int] | None = None
+    """Address and TCP port of /metrics; None for no such listener."""
     certificates: CertificateSettings | None = None
     """None: nodes get their certificates elsewhere."""
     machines: MachineSettings | None = None

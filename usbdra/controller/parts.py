@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from usbdra.controller.issuing import Issuing
+from usbdra.controller.metering import Metering
 from usbdra.controller.options import ControllerOptions
 from usbdra.kube.client import KubeClient
 
@@ -29,6 +30,7 @@ class Office:
 
     api: KubeClient
     options: ControllerOptions
+    metering: Metering = field(default_factory=lambda: Metering(None))
 
 
 class Part(Protocol):
@@ -67,7 +69,9 @@ def _attachments(office: Office) -> Part:
 def _certificates(office: Office) -> Part:
     options = office.options
     assert options.certificates is not None
-    return Issuing(office.api, options.namespace, options.group, options.certificates)
+    part = Issuing(office.api, options.namespace, options.group, options.certificates)
+    office.metering.follow_authority(part.life)
+    return part
 
 
 async def run_parts(office: Office, made_by: Sequence[tuple[str, Factory]]) -> None:
@@ -89,6 +93,7 @@ async def _keep(name: str, factory: Factory, office: Office) -> None:
             log.error("part %s ended by itself", name)
         except Exception:  # one part's mistake must not cost the others their work
             log.exception("part %s failed", name)
+        office.metering.restarted(name)
         if loop.time() - started > high:
             pause = low
         await asyncio.sleep(pause)

@@ -99,6 +99,11 @@ def node_of(pool: str) -> NodeName | None:
     return split[1] if split else None
 
 
+def publisher(pool: str) -> str:
+    """The node that publishes a pool, one of links too."""
+    return pool.partition("-")[2]
+
+
 def status_attributes(device: Published) -> dict[str, Any]:
     """`status.attributes` of a NodeUSBDevice; what the device does not say is left out."""
     said = device.attributes

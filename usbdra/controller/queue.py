@@ -18,6 +18,12 @@ log = logging.getLogger(__name__)
 
 Handle = Callable[[str], Awaitable[float | None]]
 """Work on one key; the answer is in how many seconds to look again, None for on news only."""
+OnDone = Callable[[str, float], None]
+"""Hears of each look: `ok` or its error's reason, and how many seconds it took."""
+
+
+def _nobody(result: str, seconds: float) -> None:
+    """Nobody counts."""
 
 
 class WorkQueue:
@@ -30,7 +36,9 @@ class WorkQueue:
         workers: int = 8,
         backoff: tuple[float, float] = (1.0, 60.0),
         rng: Callable[[float, float], float] = random.uniform,
+        on_done: OnDone = _nobody,
     ) -> None:
+        self._on_done = on_done
         self._handle = handle
         self._workers = workers
         self._backoff = backoff
@@ -56,6 +64,11 @@ class WorkQueue:
                 return
             timer.cancel()
         self._timers[key] = loop.call_at(due, self._fire, key)
+
+    @property
+    def depth(self) -> int:
+        """Keys that wait for a worker, or are worked on; dates in the future do not count."""
+        return len(self._dirty | self._active)
 
     @property
     def failing(self) -> int:
@@ -102,9 +115,13 @@ class WorkQueue:
                 self._ready.task_done()
 
     async def _once(self, key: str) -> None:
+        loop = asyncio.get_running_loop()
+        started, result = loop.time(), "InternalError"
         try:
             again = await self._handle(key)
+            result = "ok"
         except UsbdraError as error:
+            result = error.reason
             log.warning("%s: %s", key, error, extra={"reason": error.reason})
         except Exception:  # a mistake of ours about one object must not cost the others
             log.exception("%s: internal error", key)
@@ -113,6 +130,8 @@ class WorkQueue:
             if again is not None:
                 self.add_after(key, again)
             return
+        finally:
+            self._on_done(result, loop.time() - started)
         times = self._failures[key] = self._failures.get(key, 0) + 1
         low, high = self._backoff
         self._dirty.discard(key)

@@ -7,7 +7,9 @@ NodeUSBDevices it may matter to, so that a change costs a look at those and at n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -15,7 +17,7 @@ from usbdra.controller import names, templates
 from usbdra.controller.acts import Object, What
 from usbdra.controller.assignment import Holding
 from usbdra.controller.conditions import NodeState
-from usbdra.controller.published import Published, SlicePart, pool_devices
+from usbdra.controller.published import Published, SlicePart, pool_devices, publisher
 from usbdra.controller.reconcile import Namespace, Observed
 from usbdra.controller.uses import Use, uses
 from usbdra.kube.custom import Contract
@@ -24,6 +26,17 @@ from usbdra.types import DeviceName, NodeName
 K = TypeVar("K", bound=str)
 Key = tuple[str, str]
 """(namespace or "", name)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """How much of the cluster is ours: published devices by reach, nodes that publish,
+    NodeUSBDevices, and those of them that are assigned."""
+
+    reach: Mapping[str, int]
+    nodes: int
+    devices: int
+    assigned: int
 
 
 class World:
@@ -99,6 +112,18 @@ class World:
         if what is What.CLAIM:
             affected |= self._use(key, new)
         return affected
+
+    def numbers(self) -> Numbers:
+        """How much there is of what."""
+        found = self._objects[What.NODE_DEVICE].values()
+        return Numbers(
+            reach=Counter(
+                one.reach.value for view in self._views.values() for one in view.values()
+            ),
+            nodes=len({publisher(pool) for pool in self._pools}),
+            devices=len(found),
+            assigned=sum(1 for item in found if (item.get("spec") or {}).get("assignedNamespace")),
+        )
 
     def observe(self, name: str, now: datetime) -> Observed:
         """All that is known about one NodeUSBDevice's name."""

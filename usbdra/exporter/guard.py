@@ -31,9 +31,16 @@ class GuardedBroker:
     """See Broker. `vouch` None stands for a listener in this very process, whose word is ours."""
 
     def __init__(
-        self, broker: Broker, *, vouch: Vouch | None = None, on_refused: OnRefused | None = None
+        self,
+        broker: Broker,
+        *,
+        vouch: Vouch | None = None,
+        on_refused: OnRefused | None = None,
+        count: Callable[[str], None] = lambda result: None,
     ) -> None:
+        """count: hears of each decision, `ok`, the reason of a refusal, or `InternalError`."""
         self._broker = broker
+        self._count = count
         self._vouch = vouch
         self._on_refused = on_refused
 
@@ -97,6 +104,7 @@ class GuardedBroker:
             facts |= {"reason": error.reason, "detail": str(error)}
         facts["seconds"] = round(time.monotonic() - started, 6)
         level = logging.INFO if decision == "granted" else logging.WARNING
+        self._count("ok" if granted else error.reason if error else "InternalError")
         audit.log(level, "device %s", decision, extra=facts)
 
 

@@ -171,6 +171,11 @@ class LocalBroker:
         if lease is not None:
             await self._close(lease)
 
+    @property
+    def sessions(self) -> int:
+        """Devices that are given away, or on their way back."""
+        return len(self._leases)
+
     def holder(self, busid: BusId) -> str | None:
         """Who has the device over the network, in words; None when nobody."""
         lease = self._leases.get(busid)

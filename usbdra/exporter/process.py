@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from usbdra.errors import ConfigError, UsbdraError
+from usbdra.exporter.counts import CountsServer
 from usbdra.exporter.identity import RemoteIdentity
 from usbdra.exporter.policy import AccessPolicy
 from usbdra.exporter.remote import RemoteBroker
@@ -38,6 +39,8 @@ class ExporterOptions:
     agent_uid: int = 0
     policy: AccessPolicy = field(default_factory=AccessPolicy)
     encryption: Encryption = Encryption.REQUIRED
+    counts: str = ""
+    """Name of the socket on which the agent asks for our numbers; "" for none."""
 
 
 def require_no_privilege() -> None:
@@ -64,11 +67,15 @@ async def run(options: ExporterOptions) -> None:
             policy=options.policy,
         )
         await _until("not listening yet", server.start)
+        counts = CountsServer(options.counts, options.agent_uid, lambda: server.stats)
         try:
+            if options.counts:
+                await _until("numbers are not told yet", counts.start)
             _, port = server.addresses[0]
             _log.info("exporter listens", extra={"port": port, "uid": os.geteuid()})
             await asyncio.Event().wait()
         finally:
+            await counts.stop()
             await server.close()
     finally:
         broker.close()
@@ -80,9 +87,13 @@ async def _until(what: str, attempt: Callable[[], Awaitable[_T]]) -> _T:
     while True:
         try:
             return await attempt()
-        except UsbdraError as error:
+        except (UsbdraError, OSError) as error:
             # The text alone: a record that is kept must not keep what the attempt held.
             text = f"{what}: {error}"
-            _log.warning("%s", text, extra={"reason": error.reason, "once": text})
+            _log.warning("%s", text, extra={"reason": _reason(error), "once": text})
         await asyncio.sleep(pause)
         pause = min(pause * 2, longest)
+
+
+def _reason(error: UsbdraError | OSError) -> str:
+    return error.reason if isinstance(error, UsbdraError) else UsbdraError.reason

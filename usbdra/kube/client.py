@@ -8,7 +8,7 @@ No retries here: callers know what a repeat means.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,27 @@ MAX_ANSWER = 256 << 20
 LINE_BUFFER = 2 << 20
 """Bytes; a watch event is one line, and an object at most 1.5 MiB (etcd)."""
 
+OnAnswer = Callable[[str, str], None]
+"""Hears of each request: its verb as roles name it, and `ok` or the error's reason."""
+_VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _nobody(verb: str, result: str) -> None:
+    """Nobody counts."""
+
 
 class KubeClient:
     """Verbs on plain objects. Use `connect`; close with `aclose`."""
 
-    def __init__(self, access: Access, timeout: float = 15.0) -> None:
+    def __init__(
+        self, access: Access, timeout: float = 15.0, on_answer: OnAnswer = _nobody
+    ) -> None:
         """Needs a running loop. `timeout` bounds every request but watches, in seconds."""
         import aiohttp
 
         self._access = access
         self._timeout = timeout
+        self._on_answer = on_answer
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=access.tls),
             trust_env=True,
@@ -43,7 +54,11 @@ class KubeClient:
 
     @classmethod
     async def connect(
-        cls, kubeconfig: Path | None = None, timeout: float = 15.0, context: str = ""
+        cls,
+        kubeconfig: Path | None = None,
+        timeout: float = 15.0,
+        context: str = "",
+        on_answer: OnAnswer = _nobody,
     ) -> KubeClient:
         """A client from a kubeconfig file, or from the pod's service account when None.
 
@@ -51,8 +66,8 @@ class KubeClient:
         Raises ApiForbidden when there are no credentials to be had.
         """
         if kubeconfig is None:
-            return cls(ways.from_service_account(), timeout)
-        return cls(await ways.from_kubeconfig(kubeconfig, context), timeout)
+            return cls(ways.from_service_account(), timeout, on_answer)
+        return cls(await ways.from_kubeconfig(kubeconfig, context), timeout, on_answer)
 
     def on_behalf(self, token: str) -> KubeClient:
         """A client of the same server with the rights of this token's owner, to be closed.
@@ -81,7 +96,7 @@ class KubeClient:
     ) -> Object:
         """The whole list object (items, metadata.resourceVersion)."""
         query = _selectors(labels, fields)
-        return await self._json("GET", kind.path(namespace), query=query)
+        return await self._json("GET", kind.path(namespace), query=query, verb="list")
 
     async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
         """Create; the answer is what the server stored, dropped fields included."""
@@ -175,7 +190,8 @@ class KubeClient:
             "timeoutSeconds": str(seconds),
         }
         path = kind.path(namespace)
-        response = await self._send("GET", path, query, None, JSON, seconds + self._timeout)
+        limit = seconds + self._timeout
+        response = await self._send("GET", path, query, None, JSON, limit, verb="watch")
         try:
             async for line in response.content:
                 event = json.loads(line)
@@ -198,9 +214,12 @@ class KubeClient:
         body: Object | None = None,
         query: Mapping[str, str] | None = None,
         content: str = JSON,
+        verb: str = "",
     ) -> Object:
         what = f"{method} {path}"
-        response = await self._send(method, path, query or {}, body, content, self._timeout)
+        response = await self._send(
+            method, path, query or {}, body, content, self._timeout, verb=verb
+        )
         try:
             data = await _read(response, MAX_ANSWER)
             answer = json.loads(data) if data else {}
@@ -223,6 +242,26 @@ class KubeClient:
         content: str,
         timeout: float,
         accept: str = JSON,
+        verb: str = "",
+    ) -> Any:
+        """The answer's head, told to `on_answer`; `verb` where the method does not say it."""
+        try:
+            response = await self._request(method, path, query, body, content, timeout, accept)
+        except errors.ApiError as error:
+            self._on_answer(verb or _VERBS[method], error.reason)
+            raise
+        self._on_answer(verb or _VERBS[method], "ok")
+        return response
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Object | None,
+        content: str,
+        timeout: float,
+        accept: str,
     ) -> Any:
         import aiohttp
         from yarl import URL

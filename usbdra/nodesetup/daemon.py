@@ -6,6 +6,7 @@ Owns composition. Stopping leaves modules and label as they are: agents depend o
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from usbdra import kmod
 from usbdra.discovery.uevent import NetlinkSource, UeventHub
 from usbdra.kube.client import KubeClient
 from usbdra.nodesetup.libkmod import Libkmod
+from usbdra.nodesetup.metering import Metering
 from usbdra.nodesetup.setup import NodeSetup
 from usbdra.stopping import until_told
 
@@ -26,6 +28,8 @@ class SetupOptions:
     group: str
     ready_file: Path | None = None
     """There while the node is ready: for the readiness probe."""
+    metrics: tuple[str, int] | None = None
+    """Address and TCP port of /metrics; None for no such listener."""
     kubeconfig: Path | None = None
     root: Path = Path("/")
 
@@ -37,7 +41,8 @@ async def run(options: SetupOptions) -> None:
 
 async def _serve(options: SetupOptions) -> None:
     async with AsyncExitStack() as stack:
-        api = await KubeClient.connect(options.kubeconfig)
+        metering = Metering(options.metrics)
+        api = await KubeClient.connect(options.kubeconfig, on_answer=metering.answered)
         stack.push_async_callback(api.aclose)
         events = UeventHub(NetlinkSource())
         stack.callback(events.close)
@@ -51,7 +56,9 @@ async def _serve(options: SetupOptions) -> None:
             root=options.root,
             on_ready=_Marker(options.ready_file),
         )
-        await setup.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(metering.serve(setup.seen))
+            group.create_task(setup.run())
 
 
 class _Marker:

@@ -23,7 +23,16 @@ from usbdra.kmod import Module
 from usbdra.kube import errors
 from usbdra.kube.types import EVENT, NODE, Kind, Object
 from usbdra.kube.watch import Change, Lister, Reflector
-from usbdra.nodesetup.state import HELPFUL, REQUIRED, Memory, Verdict, judge, label_patch, to_load
+from usbdra.nodesetup.state import (
+    HELPFUL,
+    REQUIRED,
+    Memory,
+    Seen,
+    Verdict,
+    judge,
+    label_patch,
+    to_load,
+)
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +82,13 @@ class NodeSetup:
         self._look_seconds = look_seconds
         self._memory = Memory()
         self._told: Verdict | None = None
+        self._seen = Seen()
         self._wake = asyncio.Event()
         self._object: Mapping[str, Any] | None = None
+
+    def seen(self) -> Seen:
+        """What the last look found."""
+        return self._seen
 
     async def run(self) -> None:
         """Look, act, wait for news."""
@@ -91,8 +105,10 @@ class NodeSetup:
                     continue
 
     async def _round(self) -> None:
-        verdict = judge(await self._load(), self._memory)
+        modules = await self._load()
+        verdict = judge(modules, self._memory)
         labelled = await self._label(verdict.ready)
+        self._seen = Seen(tuple(modules), verdict, labelled)
         if verdict != self._told and await self._tell(verdict):
             self._told = verdict
         self._on_ready(verdict.ready and labelled)

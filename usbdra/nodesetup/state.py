@@ -31,6 +31,16 @@ class Verdict:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look found; nothing before the first one."""
+
+    modules: tuple[Module, ...] = ()
+    verdict: Verdict | None = None
+    labelled: bool = False
+    """The label says what is true."""
+
+
 @dataclass(slots=True)
 class Memory:
     """What was seen since the start, and why loading failed last."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from usbdra.errors import NotFound, Refused, UsbdraError
@@ -50,6 +50,15 @@ def _no_step(step: Step, uid: ClaimUid) -> None:
     """Nobody stops here."""
 
 
+OnDone = Callable[[str, str, Mapping[str, float]], None]
+"""Hears of each `prepare` and `unprepare` that did something: `ok` or the error's reason, and
+the milliseconds of its phases (steps.py)."""
+
+
+def _nobody(what: str, result: str, took: Mapping[str, float]) -> None:
+    """Nobody counts."""
+
+
 class Preparer:
     """See module. `boot_id` is /proc/sys/kernel/random/boot_id; `driver` and `node` are ours."""
 
@@ -69,7 +78,9 @@ class Preparer:
         board: HealthBoard,
         limits: Limits | None = None,
         on_step: StepHook = _no_step,
+        on_done: OnDone = _nobody,
     ) -> None:
+        self._on_done = on_done
         self._driver = driver
         self._node = node
         self._boot_id = boot_id
@@ -102,6 +113,7 @@ class Preparer:
         what it still holds is on record and worked off.
         """
         deadline = after(self._limits.prepare)
+        result = "InternalError"
         try:
             async with self._turns.turn(ref.uid, deadline):
                 self._times.begin(ref.uid)
@@ -114,11 +126,15 @@ class Preparer:
                     record, news = await self._prepare_new(ref, deadline), True
                 else:
                     record, news = await self._prepare_again(known, deadline)
+            result = "ok"
         except UsbdraError as error:
+            result = error.reason
             self._telling.failed(ref, error)
             raise
         finally:
             took = self._times.end(ref.uid)
+            if result != "ok" or news:
+                self._on_done("prepare", result, took)
         if news:
             log.info("claim prepared", extra={"claim": str(ref), "took_ms": took})
             self._telling.prepared(record)
@@ -131,20 +147,26 @@ class Preparer:
         back in time; the record stays and the next call goes on with it.
         """
         deadline = after(self._limits.unprepare)
+        result = "InternalError"
         try:
             async with self._turns.turn(ref.uid, deadline):
                 record = self._records.get(ref.uid)
                 if record is None:
+                    result = "ok"
                     self._telling.given_up(ref)
                     return
                 self._times.begin(ref.uid)
                 async with self._turns.in_time(record.ref, deadline):
                     await self._acts.give_back(record)
+            result = "ok"
         except UsbdraError as error:
+            result = error.reason
             self._telling.failed(ref, error)
             raise
         finally:
             took = self._times.end(ref.uid)
+            if result != "ok" or took:
+                self._on_done("unprepare", result, took)
         log.info("claim given back", extra={"claim": str(ref), "took_ms": took})
         self._telling.released(record)
 

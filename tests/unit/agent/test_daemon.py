@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.exporter import free_port
 from tests.fakes.kernel import FakeKernel
 from tests.fakes.kube import FakeKube
 from tests.unit.plugin.conftest import grpc_ends, grpc_poller
 from usbdra.agent.daemon import Agent
+from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.probes import Probes, ask, socket_path
 from usbdra.kube.types import NODE, RESOURCE_SLICE
@@ -38,10 +40,12 @@ async def running(
         kubelet_dir=kubelet,
         cdi_dir=root / "cdi",
         claims_dir=root / "claims",
+        metrics=("127.0.0.1", free_port()),
     )
     probes = Probes(socket_path(options.run_dir, options.pod_uid))
     await probes.start()
-    agent: Any = Agent(options, api, kernel.events, probes)  # type: ignore[arg-type]
+    metering = Metering(options)
+    agent: Any = Agent(options, api, kernel.events, probes, metering)  # type: ignore[arg-type]
     task = asyncio.create_task(agent.run())
     try:
         yield options
@@ -56,6 +60,17 @@ async def until(check: Callable[[], bool]) -> None:
     async with asyncio.timeout(30):  # a busy machine
         while not check():
             await asyncio.sleep(0.005)
+
+
+async def scraped(options: AgentOptions) -> str:
+    """What Prometheus would get."""
+    assert options.metrics is not None
+    reader, writer = await asyncio.open_connection(*options.metrics)
+    writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+    text = (await reader.read()).decode()
+    writer.close()
+    await writer.wait_closed()
+    return text
 
 
 def offered(api: FakeKube) -> list[str]:
@@ -86,5 +101,10 @@ async def test_an_agent_starts_follows_its_node_and_stops(
         await until(lambda: offered(api) == ["usb-0781-5581-a1"])
         probe = socket_path(options.run_dir, options.pod_uid)
         assert await asyncio.to_thread(ask, probe, "ready")
+        text = await scraped(options)
+        assert 'usbdra_devices{offer="cluster",speed="high"} 1.0' in text
+        assert 'usbdra_ports{hub="high",state="free"} 8.0' in text
+        assert "usbdra_agent_ready 1.0" in text
+        assert "usbdra_collect_errors_total 0.0" in text
     assert offered(api) == ["usb-0781-5581-a1"], "slices outlive a stop: the next agent has them"
     assert list(kubelet.rglob("*.sock")) == []

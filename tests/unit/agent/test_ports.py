@@ -111,3 +111,20 @@ def test_a_device_alone_finds_every_port_with_claims() -> None:
     full.check(order(COUNTED))
     # a device that was lost takes its own port's place
     counter(Claims(ALONE), 1, limit=1).check(order(ALONE, "stick"))
+
+
+def test_ports_by_what_they_are() -> None:
+    def high(claims: Claims, *used: int, limit: int | None = None) -> dict[str, int]:
+        found = counter(claims, *used, limit=limit).states()
+        return {state: number for (hub, state), number in found.items() if hub == "high"}
+
+    none = {"free": 0, "claims": 0, "foreign": 0, "withheld": 0}
+    assert high(Claims()) == {**none, "free": 4}
+    assert high(Claims(COUNTED), 0, 3) == {"free": 2, "claims": 1, "foreign": 1, "withheld": 0}
+    assert high(Claims(COUNTED), 0, 3, limit=1) == {
+        **none,
+        "claims": 1,
+        "foreign": 1,
+        "withheld": 2,
+    }
+    assert sum(high(Claims(COUNTED, ALONE), 0, 1, 2, limit=2).values()) == 4

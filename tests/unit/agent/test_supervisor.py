@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
@@ -61,12 +61,12 @@ class Claims:
 
 @asynccontextmanager
 async def supervised(
-    claims: Claims, pauses: Pauses = FAST, number: float = 0.5
+    claims: Claims, pauses: Pauses = FAST, number: float = 0.5, **hooks: Callable[..., None]
 ) -> AsyncIterator[tuple[Supervisor, FakeUevents]]:
     source = FakeUevents()
     hub = UeventHub(source)
     hub.start()
-    one = Supervisor(claims, claims.restore, hub, random=lambda: number, pauses=pauses)
+    one = Supervisor(claims, claims.restore, hub, random=lambda: number, pauses=pauses, **hooks)
     task = asyncio.create_task(one.run())
     try:
         await until(lambda: claims.looks == 1)
@@ -261,3 +261,17 @@ async def test_a_stop_ends_what_is_under_way() -> None:
             supervisor.link_ended(LINK)
             await until(lambda: claims.attempts)
         assert supervisor.restoring == 0
+
+
+async def test_losses_and_attempts_are_told_by_result() -> None:
+    claims = Claims(Unreachable("b is away"), ValueError("ours"), WHOLE)
+    lost: list[None] = []
+    tried: list[str] = []
+    async with supervised(claims, on_lost=lambda: lost.append(None), on_tried=tried.append) as (
+        supervisor,
+        _,
+    ):
+        supervisor.link_ended(LINK)
+        await until(lambda: supervisor.restoring == 0)
+    assert tried == ["Unreachable", "InternalError", "ok"]
+    assert len(lost) == 1

@@ -58,10 +58,12 @@ SESSION = {"device": STICK.name, "busid": STICK.busid, "session": "s1"}
 
 
 async def test_granted_linked_given_up(broker: FakeBroker, link: TcpPair, lines: Any) -> None:
-    guarded: Broker = GuardedBroker(broker)
+    results: list[str] = []
+    guarded: Broker = GuardedBroker(broker, count=results.append)
     granted = await guarded.acquire(CLAIM, B, link.ours)
     await guarded.hand_over(granted, link.ours)
     await guarded.abandon(granted)
+    assert results == ["ok"]
     assert lines() == [
         {"decision": "granted", **ASKED, **SESSION},
         {"decision": "linked", **SESSION},
@@ -73,10 +75,12 @@ async def test_refusals_have_their_reason_and_are_told(
     broker: FakeBroker, link: TcpPair, lines: Any
 ) -> None:
     told: list[tuple[GrantRequest, Peer, UsbdraError]] = []
-    guarded = GuardedBroker(broker, on_refused=lambda *one: told.append(one))
+    results: list[str] = []
+    guarded = GuardedBroker(broker, on_refused=lambda *one: told.append(one), count=results.append)
     broker.fail_acquire = DeviceBusy("stick", "claim lab/two")
     with pytest.raises(DeviceBusy):
         await guarded.acquire(CLAIM, B, link.ours)
+    assert results == ["Busy"]
     detail = "device stick is in use by claim lab/two"
     assert lines() == [{"decision": "refused", **ASKED, "reason": "Busy", "detail": detail}]
     assert told == [(CLAIM, B, broker.fail_acquire)]

@@ -8,8 +8,10 @@ import pytest
 
 from tests.unit.plugin.claims import remote_claim
 from tests.unit.plugin.world import World
+from usbdra.errors import NotFound
 from usbdra.plugin.acts import Step
 from usbdra.plugin.steps import StepTimes
+from usbdra.state.claims import ClaimRef
 from usbdra.types import ClaimUid
 
 ONE, TWO = ClaimUid("one"), ClaimUid("two")
@@ -72,3 +74,23 @@ async def test_each_claim_has_a_line_at_its_start_and_end(
     back = ["releasing", "files-removed", "released", "forgotten", "total"]
     assert list(vars(given_back)["took_ms"]) == back
     assert vars(prepared)["claim"] == str(ref)
+
+
+async def test_what_was_done_and_how_it_ended_is_told(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (ref,) = world.add(remote_claim())
+    agent = world.agent()
+    await agent.preparer.prepare(ref)
+    await agent.preparer.prepare(ref)  # nothing was done
+    await agent.preparer.unprepare(ref)
+    await agent.preparer.unprepare(ref)  # nor here
+    with pytest.raises(NotFound):
+        await agent.preparer.prepare(ClaimRef("lab", "nothing", TWO))
+    await world.aclose()
+    assert [(what, result) for what, result, _ in agent.done] == [
+        ("prepare", "ok"),
+        ("unprepare", "ok"),
+        ("prepare", "NotFound"),
+    ]
+    assert [list(took)[-1] for _, _, took in agent.done] == ["total"] * 3
+    assert "recorded" not in agent.done[2][2]

@@ -253,6 +253,7 @@ class Agent:
         self.kill_at: Step | None = None
         self.at_step: Callable[[Step], None] | None = None
         self.steps: list[Step] = []
+        self.done: list[tuple[str, str, Mapping[str, float]]] = []
         self.records = Records(self.store)
         self.board = HealthBoard()
         self._world = world
@@ -270,6 +271,7 @@ class Agent:
             board=self.board,
             limits=limits,
             on_step=self._step,
+            on_done=lambda *done: self.done.append(done),
         )
 
     async def recover(self) -> list[Lost]:

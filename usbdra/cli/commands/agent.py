@@ -68,6 +68,8 @@ _BOOL = click.Choice(("true", "false"))
     "--cdi-dir", type=click.Path(path_type=Path), default=Path("/var/run/cdi"), show_default=True
 )
 @click.option("--machines", is_flag=True, help="Plug devices into virtual machines of this node.")
+@click.option("--metrics-address", default="", help="Serve /metrics here; default: nowhere.")
+@click.option("--metrics-port", type=TCP_PORT, default=9641, show_default=True)
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
 @click.option(
     "--probe",
@@ -101,6 +103,8 @@ def agent_command(
     kubelet_dir: Path,
     cdi_dir: Path,
     machines: bool,
+    metrics_address: str,
+    metrics_port: int,
     kubeconfig: Path | None,
     probe: str | None,
 ) -> int:
@@ -158,6 +162,7 @@ def agent_command(
         kubelet_dir=kubelet_dir,
         cdi_dir=cdi_dir,
         machines=machines,
+        metrics=(metrics_address, metrics_port) if metrics_address else None,
         kubeconfig=kubeconfig,
         fault_file=Path(fault) if fault else None,
     )

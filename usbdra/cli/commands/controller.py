@@ -28,6 +28,9 @@ from usbdra.cli.invocation import Invocation, pass_invocation
 @click.option(
     "--health-port", type=TCP_PORT, default=8081, show_default=True, help="/livez and /readyz."
 )
+@click.option(
+    "--metrics-port", type=TCP_PORT, default=0, show_default=True, help="/metrics; 0 for none."
+)
 @click.option("--signer", metavar="NAME", help="Answer certificate requests for this signer.")
 @click.option("--agent-account", default="usbdra-agent", help="Service account that may ask.")
 @click.option("--trust-bundle", default="usbdra-trust", help="ConfigMap with the CAs to believe.")
@@ -60,6 +63,7 @@ def controller_command(
     pod_name: str | None,
     absent_grace: int,
     health_port: int,
+    metrics_port: int,
     signer: str | None,
     agent_account: str,
     trust_bundle: str,
@@ -117,6 +121,7 @@ def controller_command(
         group=settings.group,
         absent_grace=absent_grace,
         health=("", health_port),
+        metrics=("", metrics_port) if metrics_port else None,
         certificates=certificates,
         machines=machines,
         web=None if web_port is None else WebOptions(web_port, web_tls),

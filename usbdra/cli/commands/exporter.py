@@ -32,6 +32,10 @@ from usbdra.cli.invocation import Invocation, pass_invocation
 @click.option("--port", type=click.IntRange(0, 65535), help="TCP port; 0 for any.")
 @click.option("--cidr", multiple=True, metavar="NETWORK", help="Accept only from these networks.")
 @click.option("--encryption", type=click.Choice(("Required", "Allowed", "Off")))
+@click.option(
+    "--metrics/--no-metrics", default=False, help="Tell the agent our numbers, for its /metrics."
+)
+@click.option("--pod-uid", envvar="POD_UID", default="", help="UID of the exporter's own pod.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
 @pass_invocation
@@ -43,6 +47,8 @@ def exporter_command(
     port: int | None,
     cidr: tuple[str, ...],
     encryption: str | None,
+    metrics: bool,
+    pod_uid: str,
     log_level: str | None,
     log_format: str,
 ) -> None:
@@ -52,7 +58,7 @@ def exporter_command(
     touches devices. The DaemonSet of the chart starts it; it refuses to run as root.
     """
     from usbdra import log
-    from usbdra.exporter import process
+    from usbdra.exporter import counts, process
     from usbdra.exporter.policy import AccessPolicy, parse_networks
     from usbdra.exporter.server import Listen
     from usbdra.stopping import until_told
@@ -74,5 +80,6 @@ def exporter_command(
         listen=Listen(settings.listen, settings.port, reuse_port=True),
         policy=AccessPolicy(networks=parse_networks(settings.allowed_cidrs)),
         encryption=Encryption(settings.encryption),
+        counts=counts.name_of(pod_uid or "standalone") if metrics else "",
     )
     asyncio.run(until_told(process.run(options), "exporter"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from usbdra.cli.group import common_options
+from usbdra.cli.group import TCP_PORT, common_options
 from usbdra.cli.invocation import Invocation, pass_invocation
 
 
@@ -21,6 +21,9 @@ from usbdra.cli.invocation import Invocation, pass_invocation
     type=click.Path(path_type=Path),
     help="A file that is there while the node is ready, for the readiness probe.",
 )
+@click.option(
+    "--metrics-port", type=TCP_PORT, default=0, show_default=True, help="/metrics; 0 for none."
+)
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
@@ -30,6 +33,7 @@ def node_setup_command(
     node: str,
     group: str | None,
     ready_file: Path | None,
+    metrics_port: int,
     log_level: str | None,
     log_format: str,
     kubeconfig: Path | None,
@@ -45,7 +49,11 @@ def node_setup_command(
     settings = invocation.live_settings(group=group, log_level=log_level, log_format=log_format)
     log.setup(settings.log_level, settings.log_format)
     options = daemon.SetupOptions(
-        node=node, group=settings.group, ready_file=ready_file, kubeconfig=kubeconfig
+        node=node,
+        group=settings.group,
+        ready_file=ready_file,
+        metrics=("", metrics_port) if metrics_port else None,
+        kubeconfig=kubeconfig,
     )
     asyncio.run(daemon.run(options))
     return 0
