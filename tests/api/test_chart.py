@@ -59,6 +59,10 @@ VALUES: dict[str, dict[str, str]] = {
         "controller.web.enabled": "true",
         "controller.web.tlsSecret": "web-tls",
     },
+    "metrics": {
+        "metrics.enabled": "true",
+    },
+    "metrics on loopback": {"metrics.enabled": "true", "metrics.agentAddress": "Loopback"},
     "every switch the other way": {
         "agent.visibility": "Node",
         "agent.forwardLowSpeed": "true",

@@ -29,6 +29,7 @@ EVERYTHING = {
     "virtualMachines.enabled": "true",
     "virtualMachines.kind": "Minimal",
     "controller.web.enabled": "true",
+    "metrics.enabled": "true",
 }
 Right = tuple[str, str, str]
 """(role, resource with its group and names, verb)."""
@@ -53,6 +54,9 @@ def _is_hook(item: Manifest) -> bool:
 
 
 def _resources(rule: Manifest) -> Iterator[str]:
+    yield from rule.get("nonResourceURLs", ())
+    if "nonResourceURLs" in rule:
+        return
     for group in rule["apiGroups"]:
         for resource in rule["resources"]:
             names = ",".join(rule.get("resourceNames", ()))
