@@ -34,7 +34,8 @@ class Allocated:
         )
 
     def make(self, devices: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-        """A claim for each device ({pool, device, serial}); what the kubelet calls them by."""
+        """A claim for each device ({pool, device, serial, speedClass}, which is `high` where it
+        is not said); what the kubelet calls them by."""
         names = [f"claim-{index}" for index in range(len(devices))]
         made = [
             claims.usb_claim(name, claims.serial(device["serial"]))
@@ -53,10 +54,11 @@ class Allocated:
         self._api.kubectl("delete", "namespace", self._name)
 
     def _allocate(self, name: str, device: dict[str, Any], user: str) -> dict[str, str]:
+        link = f"vhci-{device.get('speedClass', 'high')}"
         port = {"shareID": str(uuid.uuid4()), "consumedCapacity": {"ports": "1"}}
         results = [
             _result("usb", device["pool"], device["device"]),
-            {**_result("usb-link/vhci", f"usblink-{self._importer}", "vhci-high"), **port},
+            {**_result("usb-link/vhci", f"usblink-{self._importer}", link), **port},
         ]
         status = {
             "allocation": {"devices": {"results": results}},

@@ -67,8 +67,8 @@ def sticks(cluster: ClusterBed) -> Iterator[list[dict[str, Any]]]:
     gadgets = Gadgets(cluster)
     try:
         serials = [f"BENCH{index:04d}" for index in range(AT_ONCE)]
-        for serial in serials:
-            gadgets.plug("a", serial)
+        for number, serial in enumerate(serials):
+            gadgets.plug("a", serial, speed=("high", "super")[number % 2])  # 8 ports of each
         yield [gadgets.published(serial) for serial in serials]
     finally:
         gadgets.remove_all()
