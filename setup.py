@@ -22,7 +22,7 @@ MODES: dict[str, tuple[list[str], list[str]]] = {
     ),
     "coverage": (["-O0", "-g", "--coverage", "-DUSBDRA_DEBUG=1"], ["--coverage"]),
 }
-MODULES = ("sysfs", "vhci", "stub", "sockfd", "ktls")
+MODULES = ("sysfs", "vhci", "stub", "sockfd", "ktls", "bpf")
 SOURCES = sorted(glob("usbdra/_native/*.p[yx][xd]"))
 WARNINGS = ["-Wall", "-Wextra", "-Wsign-compare", "-Wconversion", "-Wno-unused-parameter"]
 

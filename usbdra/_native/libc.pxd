@@ -4,6 +4,7 @@ from libc.stdint cimport uint16_t, uint32_t, uint64_t
 
 cdef extern from "<errno.h>" nogil:
     int errno
+    const int EAGAIN
     const int EBADF
     const int EBUSY
     const int EFBIG
@@ -15,6 +16,7 @@ cdef extern from "<errno.h>" nogil:
     const int ENOPROTOOPT
     const int ENOTCONN
     const int EOPNOTSUPP
+    const int EPERM
     const int EAFNOSUPPORT
 
 cdef extern from "<string.h>" nogil:

@@ -28,7 +28,6 @@ from usbdra.agent.linkreports import LinkReports
 from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
-from usbdra.agent.plugreports import PlugReports
 from usbdra.agent.plugs import Plugs
 from usbdra.agent.ports import PortCount
 from usbdra.agent.probes import Probes, socket_path
@@ -39,6 +38,7 @@ from usbdra.agent.resets import Resets
 from usbdra.agent.resetting import DeviceReset
 from usbdra.agent.supervisor import Supervisor
 from usbdra.agent.views import PublishedDevices
+from usbdra.containers.live import LiveContainers
 from usbdra.discovery import hostuse, tree
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import LiveInventory
@@ -50,7 +50,6 @@ from usbdra.exporter.local import LocalBroker
 from usbdra.importer.attach import Attacher
 from usbdra.kube import errors as kube_errors
 from usbdra.kube.client import KubeClient
-from usbdra.kube.custom import Contract
 from usbdra.kube.types import NODE
 from usbdra.pki import sets
 from usbdra.plugin.files import ClaimFiles
@@ -64,7 +63,6 @@ from usbdra.slices.build import Layout, SliceOptions, Visibility, build
 from usbdra.slices.publish import Owner, SlicePublisher
 from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema
 from usbdra.state.exports import Session
-from usbdra.state.plugs import PlugSchema
 from usbdra.state.store import RecordStore
 from usbdra.stopping import until_told
 from usbdra.transport import measure
@@ -160,7 +158,8 @@ class Agent:
             before_release=self._unplug,
             on_attached=metering.attached,
         )
-        self._plugs = self._machine_plugs() if options.machines else None
+        self._containers = LiveContainers.of_host(options.host_proc, options.claims_dir)
+        self._plugs = Plugs.of_node(api, options, self._records.get, self._devices.intact)
         self._certificate = NodeCertificate.of_node(options, api)
         nodes = NodeAddresses(api, self._removed.seen)
         self._guard = ClaimGuard(
@@ -205,6 +204,7 @@ class Agent:
             board=board,
             on_step=fault.hook(options.fault_file),
             on_done=metering.done,
+            containers=self._containers,
         )
         self._supervisor = Supervisor(
             self._preparer.losses,
@@ -357,20 +357,6 @@ class Agent:
 
     async def _outlived(self, name: DeviceName, session: Session) -> bool:
         return await self._guard.outlived(name, session)
-
-    def _machine_plugs(self) -> Plugs:
-        names = Contract(self._options.group)
-        return Plugs(
-            self._api,
-            names,
-            self._options.node,
-            kubelet_dir=self._options.kubelet_dir,
-            store=RecordStore(self._options.state_dir / "plugs", PlugSchema()),
-            claims=self._records.get,
-            intact=self._devices.intact,
-            reports=PlugReports(self._api, names.attachment),
-            root=self._options.root,
-        )
 
     def _claims_changed(self) -> None:
         self._holds.apply()

@@ -58,6 +58,8 @@ class AgentOptions:
     metrics: tuple[str, int] | None = None
     """Address and TCP port of /metrics, None for no such listener. On an address that is not the
     host's own loopback with TLS, for who may `get` the path /metrics."""
+    host_proc: Path | None = None
+    """Where the host's own /proc is, to change running containers; None: they are left alone."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
     fault_file: Path | None = None

@@ -19,11 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from usbdra.agent.options import AgentOptions
 from usbdra.agent.plugreports import PlugReports
 from usbdra.errors import LinkError, StateError, UsbdraError
 from usbdra.hotplug.machines import Key, Machines
 from usbdra.hotplug.qemu import PREFIX, Address
 from usbdra.hotplug.qmp import MachineGone, Occupied
+from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
 from usbdra.kube.types import Object
@@ -31,7 +33,7 @@ from usbdra.kube.watch import Change, Lister, Reflector
 from usbdra.plugin.threads import in_thread
 from usbdra.slices.limits import digest
 from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord, Held, Phase
-from usbdra.state.plugs import PlugRecord
+from usbdra.state.plugs import PlugRecord, PlugSchema
 from usbdra.state.store import RecordStore
 from usbdra.types import ClaimUid, NodeName
 
@@ -100,6 +102,30 @@ class Plugs:
         self._plugs: dict[ClaimUid, PlugRecord] = {}
         self._keepers: dict[ClaimUid, _Keeper] = {}
         self._group: asyncio.TaskGroup | None = None
+
+    @classmethod
+    def of_node(
+        cls,
+        api: KubeClient,
+        options: AgentOptions,
+        claims: Callable[[ClaimUid], ClaimRecord | None],
+        intact: Intact,
+    ) -> Plugs | None:
+        """The node's; None where devices are not plugged into what runs."""
+        if not options.machines:
+            return None
+        names = Contract(options.group)
+        return cls(
+            api,
+            names,
+            options.node,
+            kubelet_dir=options.kubelet_dir,
+            store=RecordStore(options.state_dir / "plugs", PlugSchema()),
+            claims=claims,
+            intact=intact,
+            reports=PlugReports(api, names.attachment),
+            root=options.root,
+        )
 
     async def load(self) -> None:
         """Read what an earlier agent of this node left."""

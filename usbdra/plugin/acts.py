@@ -9,7 +9,7 @@ start knows everything that may exist.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from enum import Enum
@@ -19,6 +19,7 @@ from usbdra.errors import IdentityChanged, LinkError, StateError, UsbdraError
 from usbdra.plugin import layout
 from usbdra.plugin.contracts import Attacher, DriversHook, IntentHook, Order
 from usbdra.plugin.records import Records
+from usbdra.plugin.running import Running
 from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import (
     ClaimRecord,
@@ -78,6 +79,7 @@ class Acts:
         records: Records,
         attacher: Attacher,
         files: Files,
+        running: Running,
         on_step: StepHook,
         doing: MutableMapping[ClaimUid, str],
     ) -> None:
@@ -85,6 +87,7 @@ class Acts:
         self._records = records
         self._attacher = attacher
         self._files = files
+        self._running = running
         self._on_step = on_step
         self._doing = doing
 
@@ -113,6 +116,10 @@ class Acts:
                     raise
                 failures.append(error)
                 record = self._records.get(uid) or record
+        self._doing[uid] = "changing running containers"
+        await self._running.fence(record)
+        if go_on:  # before its links appear, for which a program may be waiting
+            await self._running.give(record)
         if failures:
             await self._records.put(record)
             await self.withdraw(record)
@@ -125,6 +132,8 @@ class Acts:
         self._on_step(Step.FILES_WRITTEN, uid)
         await self._records.put(record)
         self._on_step(Step.PREPARED, uid)
+        if go_on:  # one that was made meanwhile, from files that did not say it yet
+            await self._running.give(record)
         gone = await self.lost(record)
         if gone:
             names = ", ".join(d.name for d in record.devices if d.key in gone)
@@ -142,10 +151,19 @@ class Acts:
             self._doing[record.ref.uid] = f"looking at {device.name}"
             if await self._attacher.intact(record.ref, device):
                 continue
+            await self._running.take(record, [device])
             self._doing[record.ref.uid] = f"giving back what is left of {device.name}"
             await self._attacher.release(record.ref, device)
             record = record.with_device(_nothing(device))
         return record
+
+    async def out_of_reach(self, record: ClaimRecord, keys: Collection[tuple[str, int]]) -> None:
+        """Keep running containers from the numbers of devices that the claim has lost (R60)."""
+        await self._running.take(record, [d for d in record.devices if d.key in keys])
+
+    async def still(self, record: ClaimRecord) -> None:
+        """The claim has all it had: nothing of that is out of reach."""
+        await self._running.give(record)
 
     async def withdraw(self, record: ClaimRecord) -> None:
         """Take out of the claim's files what it does not hold any more.
@@ -183,6 +201,7 @@ class Acts:
         self._doing[uid] = "removing its files"
         await in_thread(self._files.remove, uid)
         self._on_step(Step.FILES_REMOVED, uid)
+        await self._running.take(record, [d for d in record.devices if d.exclusive])
         failures = []
         for device in reversed(record.devices):
             if not device.exclusive:
@@ -199,6 +218,7 @@ class Acts:
             await self._records.put(replace(record, error=str(failures[0])))
             raise failures[0]
         await self._records.drop(uid)
+        self._running.forget(uid)
         self._on_step(Step.FORGOTTEN, uid)
 
     async def _take(self, record: ClaimRecord, device: DeviceRecord) -> ClaimRecord:

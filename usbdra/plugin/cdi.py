@@ -123,7 +123,8 @@ def _nodes(device: DeviceRecord) -> list[dict[str, Any]]:
 def _mounts(
     driver: str, ref: ClaimRef, device: DeviceRecord, claim_dir: PurePosixPath
 ) -> Iterator[dict[str, Any]]:
-    if device.held is not None:
+    # Also while it is lost: when it is back, its links appear in what runs.
+    if device.held is not None or device.exclusive:
         for target in layout.container_dirs(ref, device):
             yield _mount(links_dir(claim_dir, device), target)
     source = metadata_file(claim_dir, device.base_request)

@@ -125,8 +125,8 @@ class ClaimFiles:
         wanted: dict[Path, dict[str, str]] = {}
         for device in record.devices:
             directory = Path(cdi.links_dir(PurePosixPath(own), device))
-            if device.held is None and not directory.exists():
-                continue  # what was lost gives up its links, what never came gets none
+            if device.held is None and not device.exclusive:
+                continue  # what is looked at has links only while it is here
             wanted.setdefault(directory, {})
             links = {link.name: link.path for link in layout.node_links(device)}
             wanted.setdefault(directory / layout.subdirectory(device), {}).update(links)

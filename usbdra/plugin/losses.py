@@ -30,6 +30,7 @@ class Losses:
             keys = [d.key for d in record.devices if d.held is not None and d.held.link == link]
             if keys and record.phase is Phase.PREPARED:
                 self._telling.lost(record, keys)
+                self._telling.start(self._acts.out_of_reach(record, keys))
                 return record.ref
         return None
 
@@ -45,6 +46,7 @@ class Losses:
             lacking = await self._lacking()
         for record, keys in lacking:
             self._telling.lost(record, keys)
+            await self._acts.out_of_reach(record, keys)
         return [record.ref for record, _ in lacking]
 
     async def _lacking(self) -> list[tuple[ClaimRecord, tuple[tuple[str, int], ...]]]:

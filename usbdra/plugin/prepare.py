@@ -23,6 +23,7 @@ from usbdra.plugin.losses import Losses
 from usbdra.plugin.plan import Allocation, plan, read_claim, targets
 from usbdra.plugin.records import Records
 from usbdra.plugin.recovery import Recovery
+from usbdra.plugin.running import Containers, Running
 from usbdra.plugin.steps import StepTimes
 from usbdra.plugin.telling import Telling
 from usbdra.plugin.turns import Turns, after
@@ -79,6 +80,7 @@ class Preparer:
         limits: Limits | None = None,
         on_step: StepHook = _no_step,
         on_done: OnDone = _nobody,
+        containers: Containers | None = None,
     ) -> None:
         self._on_done = on_done
         self._driver = driver
@@ -91,7 +93,8 @@ class Preparer:
         self._turns = Turns(node_lock)
         self._telling = Telling(reporter, board)
         self._times = StepTimes(on_step)
-        self._acts = Acts(records, attacher, files, self._times, self._turns.doing)
+        running = Running(containers, records, self._telling)
+        self._acts = Acts(records, attacher, files, running, self._times, self._turns.doing)
         self.losses = Losses(records, self._acts, self._telling, node_lock)
         self._cleaning: set[ClaimUid] = set()
         self._recovery = Recovery(
@@ -199,6 +202,8 @@ class Preparer:
                 self._telling.regained(record, await self._acts.lost(record))
                 self._telling.failed(ref, error)
                 raise
+            if not news:
+                await self._acts.still(record)
         if news or self._telling.misses(ref.uid):
             self._telling.prepared(record)
         return record

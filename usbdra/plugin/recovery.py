@@ -127,19 +127,20 @@ class Recovery:
         if isinstance(action, Rewrite):
             await in_thread(self._files.write, record)
         if isinstance(action, Rewrite | Keep):
-            return self._found(record, await self._acts.lost(record))
+            return await self._found(record, await self._acts.lost(record))
         if isinstance(action, Lost):
-            return self._found(record, action.keys)
+            return await self._found(record, action.keys)
         log.info("%s is given back: %s", record.ref, action.why)
         async with self._turns.in_time(record.ref, after(self._release_seconds)):
             await self._acts.give_back(record)
         self._telling.released(record)
         return []
 
-    def _found(self, record: ClaimRecord, lost: tuple[tuple[str, int], ...]) -> list[Lost]:
+    async def _found(self, record: ClaimRecord, lost: tuple[tuple[str, int], ...]) -> list[Lost]:
         """The rows may agree and the devices not: the attacher has the last word."""
         self._telling.healthy(record)
         if not lost:
             return []
         self._telling.lost(record, lost)
+        await self._acts.out_of_reach(record, lost)
         return [Lost(record.ref.uid, lost)]

@@ -108,6 +108,11 @@ class Telling:
         log.warning("%s: %s", ref, error)
         self._event(ref, error.reason, str(error), warning=True)
 
+    def restart_needed(self, record: ClaimRecord, text: str) -> None:
+        """A running container could not be changed with its claim."""
+        log.warning("%s: %s", record.ref, text)
+        self._event(record.ref, "RestartNeeded", text, warning=True)
+
     def set_aside(self, bad: SetAside, found: ClaimRecord | None) -> None:
         """A record could not be read. found: what is known of its claim from elsewhere."""
         text = f"a record could not be used and is kept as {bad.path}: {bad.reason}"

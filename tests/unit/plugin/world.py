@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from usbdra.containers.live import Problem, Wanted
 from usbdra.errors import NoFreePort
 from usbdra.plugin.acts import Step
 from usbdra.plugin.config import Target
@@ -242,6 +243,23 @@ class FlakyStore(RecordStore[ClaimRecord]):
         super().save(name, record)
 
 
+class FakeContainers:
+    """running.Containers: what each container of a claim's request may use now."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.error: Exception | None = None
+        self.calls: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = []
+
+    def update_claim(self, claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
+        if self.error is not None:
+            raise self.error
+        for request, one in wanted.items():
+            given = tuple(str(node.path) for node in one.nodes)
+            self.calls.append((claim, request, given, tuple(str(g.number) for g in one.gone)))
+        return self.problems
+
+
 class Agent:
     """One agent process."""
 
@@ -256,6 +274,7 @@ class Agent:
         self.done: list[tuple[str, str, Mapping[str, float]]] = []
         self.records = Records(self.store)
         self.board = HealthBoard()
+        self.containers = FakeContainers()
         self._world = world
         self.preparer = Preparer(
             driver=DRIVER,
@@ -272,6 +291,7 @@ class Agent:
             limits=limits,
             on_step=self._step,
             on_done=lambda *done: self.done.append(done),
+            containers=self.containers,
         )
 
     async def recover(self) -> list[Lost]:

@@ -70,6 +70,11 @@ _BOOL = click.Choice(("true", "false"))
 @click.option("--machines", is_flag=True, help="Plug devices into virtual machines of this node.")
 @click.option("--metrics-address", default="", help="Serve /metrics here; default: nowhere.")
 @click.option("--metrics-port", type=TCP_PORT, default=9641, show_default=True)
+@click.option(
+    "--host-proc",
+    type=click.Path(path_type=Path),
+    help="The host's /proc: give running containers a device that is back under other numbers.",
+)
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
 @click.option(
     "--probe",
@@ -105,6 +110,7 @@ def agent_command(
     machines: bool,
     metrics_address: str,
     metrics_port: int,
+    host_proc: Path | None,
     kubeconfig: Path | None,
     probe: str | None,
 ) -> int:
@@ -163,6 +169,7 @@ def agent_command(
         cdi_dir=cdi_dir,
         machines=machines,
         metrics=(metrics_address, metrics_port) if metrics_address else None,
+        host_proc=host_proc,
         kubeconfig=kubeconfig,
         fault_file=Path(fault) if fault else None,
     )

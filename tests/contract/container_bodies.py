@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices of a running container on a real kernel: given, taken, and what an attacker gets.
+
+Standard library and the product only, so that a node can run it without pytest, as root: `run()`
+beside `ebpf.py` (tests/oracle). The container is a process with a cgroup, a device program as runc
+loads it, a /dev of its own, a claim's directory mounted, and all capabilities.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import shutil
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from usbdra._native import bpf
+from usbdra.containers.live import Gone, LiveContainers, Wanted
+from usbdra.containers.nodes import Node
+from usbdra.containers.processes import Processes
+from usbdra.containers.rules import DeviceNumber
+from usbdra.types import ClaimUid
+
+try:
+    import ebpf  # type: ignore[import-not-found, unused-ignore]
+except ImportError:
+    from tests.oracle import ebpf  # type: ignore[no-redef, unused-ignore]
+
+POD, NAME = "0b1e6c5a-93b2-4b5e-8f0e-3f1c2d4e5f60", "4f" * 32
+CLAIM = ClaimUid("bed-containers")
+CLAIMS = Path("/dev/usbdra")
+OLD, NEW, NEXT = DeviceNumber(1, 8), DeviceNumber(1, 9), DeviceNumber(1, 7)
+"""random, urandom and full: they open on every machine."""
+OLD_PATH, NEW_PATH = PurePosixPath("/dev/bus/usb/001/008"), PurePosixPath("/dev/bus/usb/001/009")
+RUNTIME = ebpf.runc([*ebpf.USUAL, (ebpf.CHARACTER, 6, OLD.major, OLD.minor, True)])
+NEWNS, BIND, REC_PRIVATE = 0x20000, 0x1000, 0x44000
+
+
+def hierarchy() -> Path:
+    """Where cgroups of version 2 are mounted."""
+    mounts = (line.split() for line in Path("/proc/mounts").read_text().splitlines())
+    return next(Path(fields[1]) for fields in mounts if fields[2] == "cgroup2")
+
+
+class Container:
+    """What runs inside, asked from outside."""
+
+    def __init__(self, cgroup: Path, links: Path) -> None:
+        down, self._ask = os.pipe()
+        self._answer, up = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._ask)
+            os.close(self._answer)
+            try:
+                _be_container(cgroup, links, down, up)
+            finally:
+                os._exit(1)
+        os.close(down)
+        os.close(up)
+        self._answers = os.fdopen(self._answer)
+        assert self.ask("pass") is None
+
+    def ask(self, code: str) -> Any:
+        """Run one statement inside; the errno it ended with, None when it went well."""
+        os.write(self._ask, json.dumps(code).encode() + b"\n")
+        return json.loads(self._answers.readline())
+
+    def opens(self, path: PurePosixPath) -> bool:
+        """Whether the device opens for reading and writing."""
+        found = self.ask(f"os.close(os.open({str(path)!r}, os.O_RDWR))")
+        assert found in (None, errno.EPERM, errno.ENOENT), found
+        return found is None
+
+    def makes(self, number: DeviceNumber) -> bool:
+        """Whether an attacker's own node of this number opens (R60)."""
+        path = PurePosixPath(f"/dev/own-{number.major}-{number.minor}")
+        device = os.makedev(number.major, number.minor)
+        self.ask(f"os.mknod({str(path)!r}, {stat.S_IFCHR | 0o666}, {device})")
+        return self.opens(path)
+
+    def end(self) -> None:
+        os.close(self._ask)
+        self._answers.close()
+        os.waitpid(self.pid, 0)
+
+
+def _be_container(cgroup: Path, links: Path, down: int, up: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def mount(source: str, target: str, kind: str | None, flags: int) -> None:
+        words = [word.encode() if word else None for word in (source, target, kind)]
+        if libc.mount(*words, flags, None):
+            raise OSError(ctypes.get_errno(), f"mount {target}")
+
+    (cgroup / "cgroup.procs").write_text(str(os.getpid()))
+    if libc.unshare(NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    mount("none", "/", None, REC_PRIVATE)
+    kept = os.open(links, os.O_PATH)
+    mount("tmpfs", "/dev", "tmpfs", 0)
+    os.makedirs("/dev/usbdra/usb")
+    mount(f"/proc/self/fd/{kept}", "/dev/usbdra/usb", None, BIND)
+    os.makedirs(OLD_PATH.parent)
+    os.mknod(OLD_PATH, stat.S_IFCHR | 0o600, os.makedev(OLD.major, OLD.minor))
+    for line in os.fdopen(down):
+        found = None
+        try:
+            exec(json.loads(line))
+        except OSError as error:
+            found = error.errno
+        os.write(up, json.dumps(found).encode() + b"\n")
+    os._exit(0)
+
+
+@contextmanager
+def running() -> Iterator[tuple[Container, Path]]:
+    """A container and its cgroup, gone afterwards."""
+    cgroup = hierarchy() / f"kubepods/burstable/pod{POD}" / NAME
+    links = CLAIMS / CLAIM / "links" / "usb"
+    cgroup.mkdir(parents=True)
+    links.mkdir(parents=True)
+    fd = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        program = bpf.load(RUNTIME)
+        bpf.attach(fd, program)
+        os.close(program)
+        container = Container(cgroup, links)
+        try:
+            yield container, cgroup
+        finally:
+            container.end()
+    finally:
+        os.close(fd)
+        _removed(cgroup)
+        shutil.rmtree(CLAIMS / CLAIM)
+
+
+def _removed(cgroup: Path) -> None:
+    """With what was made above it; a cgroup is free a moment after its last process."""
+    for path in (cgroup, *cgroup.parents[:3]):
+        for _ in range(100):
+            try:
+                path.rmdir()
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    break
+                time.sleep(0.05)
+            else:
+                break
+
+
+def program_of(cgroup: Path) -> bytes:
+    """The one that is attached."""
+    fd = os.open(cgroup, os.O_RDONLY)
+    try:
+        ((number,), _) = bpf.device_programs(fd)
+        program = bpf.open_program(number)
+        text = bpf.instructions(program)[1]
+        os.close(program)
+        return text
+    finally:
+        os.close(fd)
+
+
+def run() -> dict[str, float]:
+    """All of it; milliseconds of one change to give and one to take."""
+    live = LiveContainers(Processes(Path("/proc")), cgroups=hierarchy(), claims_dir=CLAIMS)
+    lost = Wanted(gone=(Gone(OLD_PATH, OLD),))
+    back = Wanted((Node(NEW_PATH, NEW, 0o660),), (Gone(OLD_PATH, OLD),))
+    times = {}
+    with running() as (container, cgroup):
+        assert program_of(cgroup) == RUNTIME, "the kernel shows another program than was loaded"
+        assert container.opens(OLD_PATH)
+        assert not container.makes(NEXT)
+
+        start = time.monotonic()
+        assert live.update_claim(CLAIM, {"usb": lost}) == []
+        times["take_ms"] = (time.monotonic() - start) * 1000
+        assert not container.opens(OLD_PATH)
+        assert not container.makes(OLD), "R60: an own node of the lost number opens"
+
+        start = time.monotonic()
+        assert live.update_claim(CLAIM, {"usb": back}) == []
+        times["give_ms"] = (time.monotonic() - start) * 1000
+        assert container.opens(NEW_PATH)
+        assert not container.makes(OLD)
+        assert not container.makes(NEXT), "the neighbour of what was given opens"
+
+        once = program_of(cgroup)
+        other = LiveContainers(Processes(Path("/proc")), cgroups=hierarchy(), claims_dir=CLAIMS)
+        assert other.update_claim(CLAIM, {"usb": back}) == []
+        assert program_of(cgroup) == once, "another agent made it longer"
+        for first, second in ((NEW, OLD), (OLD, NEW)) * 5:
+            again = Wanted((Node(NEW_PATH, second, 0o660),), (Gone(NEW_PATH, first),))
+            assert other.update_claim(CLAIM, {"usb": again}) == []
+        assert program_of(cgroup) == once, "rules pile up"
+        assert other.update_claim(CLAIM, {"other": lost}) == []
+        whole = Wanted((Node(OLD_PATH, OLD, 0o660),), (Gone(NEW_PATH, NEW),))
+        assert other.update_claim(CLAIM, {"usb": whole}) == []
+        assert program_of(cgroup) == RUNTIME, "something is left of us"
+        assert container.opens(OLD_PATH)
+        assert not container.makes(NEW)
+    return times
+
+
+if __name__ == "__main__":
+    with suppress(BrokenPipeError):
+        json.dump(run(), sys.stdout)

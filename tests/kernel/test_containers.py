@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices of a running container on both kernels, with a device program as runc loads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.bed.node import Node
+from tests.contract import container_bodies
+from tests.oracle import ebpf
+
+WITHIN_MS = 1000.0
+"""Of one change on an emulated node; some milliseconds on a real one."""
+RUN = """
+import json, sys
+sys.path.insert(0, "/run/bed")
+import container_bodies
+print(json.dumps(container_bodies.run()))
+"""
+
+
+def test_r60_a_running_container_loses_one_number_and_gets_another(node: Node) -> None:
+    node.sh("grep -q cgroup2 /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup")
+    for module in (container_bodies, ebpf):
+        path = Path(str(module.__file__))
+        node.push(path, f"/run/bed/{path.name}")
+    times = json.loads(node.python(RUN, timeout=120).out)
+    assert times.keys() == {"take_ms", "give_ms"}
+    assert max(times.values()) < WITHIN_MS, times

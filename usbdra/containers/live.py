@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices of running containers: given and taken away without a restart.
+
+Owns the order of both. To give: the device program first, then the node. To take: the program
+first too, for a container with CAP_MKNOD makes a node of any number by itself (R60). Must not
+know records or the API; everything here is idempotent and blocks for some milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from usbdra.containers import gate, mounts, nodes
+from usbdra.containers.gate import Bpf, Change
+from usbdra.containers.nodes import Node
+from usbdra.containers.processes import Container, Processes
+from usbdra.containers.rules import READ_WRITE, DeviceNumber
+from usbdra.errors import KernelUnsupported, NotFound, UsbdraError
+from usbdra.types import ClaimUid
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A node that a container had."""
+
+    path: PurePosixPath
+    number: DeviceNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be different in a container. What is neither here nor there stays as it is."""
+
+    nodes: tuple[Node, ...] = ()
+    gone: tuple[Gone, ...] = ()
+    links: Mapping[PurePosixPath, PurePosixPath] | None = None
+    """Links to be made, with their targets."""
+    access: int = READ_WRITE
+    without: PurePosixPath | None = None
+    """A directory of links to be removed."""
+
+    @property
+    def change(self) -> Change:
+        """The part of the device program. A number that is given now is not taken as well."""
+        allow = {node.number: self.access for node in self.nodes}
+        return Change(allow, {gone.number for gone in self.gone} - allow.keys())
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A container that could not be changed, and why."""
+
+    container: Container
+    error: UsbdraError
+
+
+class LiveContainers:
+    """The running containers of this node. cgroups: where the hierarchy of version 2 is mounted;
+    claims_dir: where claims have their directories; dev: the node's own /dev."""
+
+    def __init__(
+        self,
+        processes: Processes,
+        *,
+        cgroups: Path = Path("/sys/fs/cgroup"),
+        claims_dir: Path = Path("/dev/usbdra"),
+        dev: Path = Path("/dev"),
+        mountinfo: Path = Path("/proc/self/mountinfo"),
+        bpf: Bpf | None = None,
+    ) -> None:
+        self._processes = processes
+        self._cgroups = cgroups
+        self._claims_dir = claims_dir
+        self._dev = dev
+        self._mountinfo = mountinfo
+        self._bpf = bpf
+
+    @classmethod
+    def of_host(cls, proc: Path | None, claims_dir: Path) -> LiveContainers | None:
+        """Those of the host whose /proc is there; None where the agent is not to see them."""
+        return cls(Processes(proc), claims_dir=claims_dir) if proc is not None else None
+
+    def update_claim(self, claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
+        """Change every container that was given one of these requests of the claim.
+
+        Returns those that could not be changed. Raises KernelUnsupported when it is not known
+        which containers have claims.
+        """
+        source = self._source()
+        problems = []
+        for container in self._processes.containers():
+            given = self._processes.given(container, source)
+            requests = {g.request for g in given if g.claim == claim} & wanted.keys()
+            problems += self._tried(container, [wanted[name] for name in sorted(requests)])
+        return problems
+
+    def update(self, pod: str, name: str, wanted: Wanted) -> None:
+        """Change one container of a pod.
+
+        Raises NotFound when it does not run here, KernelUnsupported, Refused, NotPermitted.
+        """
+        container = self._processes.container(pod, name)
+        if container is None:
+            raise NotFound(f"container {name[:12]} of pod {pod} does not run on this node")
+        self._change(container, wanted)
+
+    def _tried(self, container: Container, wanted: Iterable[Wanted]) -> list[Problem]:
+        problems: list[Problem] = []
+        for one in wanted:
+            try:
+                self._change(container, one)
+            except NotFound:  # it ended meanwhile, and has nothing
+                return problems
+            except UsbdraError as error:
+                problems.append(Problem(container, error))
+        return problems
+
+    def _change(self, container: Container, wanted: Wanted) -> None:
+        paths = [self._cgroups / path.lstrip("/") for path in container.cgroups]
+        gate.change([p for p in paths if p is paths[0] or p.exists()], wanted.change, bpf=self._bpf)
+        process = self._processes.open(container)
+        if process is None:
+            raise NotFound("the container is gone")
+        try:
+            self._change_nodes(process, wanted)
+        except OSError as error:
+            raise KernelUnsupported(f"/dev of container {container.name[:12]}: {error}") from error
+        finally:
+            os.close(process)
+
+    def _change_nodes(self, process: int, wanted: Wanted) -> None:
+        with nodes.opened(process, os.stat(self._dev).st_dev) as dev:
+            if dev is None:
+                return
+            for gone in wanted.gone:
+                dev.remove(gone.path, gone.number)
+            if wanted.without is not None:
+                dev.remove_links(wanted.without)
+            for node in wanted.nodes:
+                dev.put(node)
+            for path, target in (wanted.links or {}).items():
+                dev.link(path, target)
+
+    def _source(self) -> mounts.Source:
+        text = self._mountinfo.read_text(errors="surrogateescape")
+        found = mounts.source(text, PurePosixPath(self._claims_dir))
+        if found is None:
+            raise KernelUnsupported(f"no file system is known for {self._claims_dir}")
+        return found

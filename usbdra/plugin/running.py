@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the running containers of claims may use: numbers they lost, and those that came instead.
+
+Owns the translation of records into changes of containers, and which numbers a claim must not
+have any more. A container goes on without a restart when its device is back under other numbers;
+what it had is out of its reach before anybody else is given the same number (R60). Must not touch
+containers itself (containers/live.py does).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from usbdra.containers.live import Gone, Problem, Wanted
+from usbdra.containers.nodes import Node
+from usbdra.containers.rules import DeviceNumber
+from usbdra.errors import UsbdraError
+from usbdra.plugin import layout
+from usbdra.plugin.records import Records
+from usbdra.plugin.telling import Telling
+from usbdra.plugin.threads import in_thread
+from usbdra.state.claims import ClaimRecord, DeviceRecord
+from usbdra.types import ClaimUid
+
+
+class Containers(Protocol):
+    """What of containers/live.py is used here; blocks for some milliseconds."""
+
+    def update_claim(self, claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
+        """Change the containers that have these requests of the claim."""
+        ...
+
+
+class Running:
+    """See module. Without `containers` nothing is changed in what runs."""
+
+    def __init__(self, containers: Containers | None, records: Records, telling: Telling) -> None:
+        self._containers = containers
+        self._records = records
+        self._telling = telling
+        self._lost: dict[ClaimUid, dict[Gone, str]] = {}
+        self._told: dict[ClaimUid, set[str]] = {}
+        self._turn = asyncio.Lock()
+
+    async def take(self, record: ClaimRecord, devices: Iterable[DeviceRecord]) -> None:
+        """Put these devices' numbers out of reach of the claim's containers. Never raises.
+
+        Until `forget` they stay in mind: a container that was being made meanwhile is met by the
+        next change.
+        """
+        lost = {gone: device.base_request for device in devices for gone in _gone(device)}
+        async with self._turn:
+            self._lost.setdefault(record.ref.uid, {}).update(lost)
+            wanted = {name: Wanted(gone=gone) for name, gone in self._by_request(record.ref.uid)}
+            await self._update(record, wanted, "may still use a number that it has lost")
+
+    async def give(self, record: ClaimRecord) -> None:
+        """Let the claim's containers have what its record says, and nothing that it lost."""
+        now = {gone for device in record.devices for gone in _gone(device)}
+        given: dict[str, list[Node]] = {}
+        for device in record.devices:
+            if device.exclusive:
+                given.setdefault(device.base_request, []).extend(_nodes(device))
+        async with self._turn:
+            lost = self._lost.get(record.ref.uid, {})
+            for gone in now & lost.keys():
+                del lost[gone]
+            taken = dict(self._by_request(record.ref.uid))
+            names = sorted({*taken, *given})
+            wanted = {n: Wanted(tuple(given.get(n, ())), taken.get(n, ())) for n in names}
+            await self._update(record, wanted, "needs a restart to use its device again")
+
+    async def fence(self, record: ClaimRecord) -> None:
+        """Before this claim's numbers are handed out: nobody who lost one of them has it still.
+
+        The kernel gives a number to the next device as soon as it is free; another claim that is
+        on record with it has lost it, whether that is known already or not.
+        """
+        numbers = {gone.number for device in record.devices for gone in _gone(device)}
+        for uid, other in self._records.all().items():
+            if uid == record.ref.uid:
+                continue
+            lost = [d for d in other.devices if d.exclusive and numbers & _numbers(_gone(d))]
+            if lost or numbers & _numbers(self._lost.get(uid, ())):
+                await self.take(other, lost)
+
+    def forget(self, uid: ClaimUid) -> None:
+        """The claim is over and has no containers any more."""
+        self._lost.pop(uid, None)
+        self._told.pop(uid, None)
+
+    def _by_request(self, uid: ClaimUid) -> Iterator[tuple[str, tuple[Gone, ...]]]:
+        lost = self._lost.get(uid, {})
+        for name in sorted(set(lost.values())):
+            yield name, tuple(gone for gone, request in lost.items() if request == name)
+
+    async def _update(
+        self, record: ClaimRecord, wanted: Mapping[str, Wanted], otherwise: str
+    ) -> None:
+        """otherwise: what a container that cannot be changed does, for its Event."""
+        if self._containers is None or not wanted:
+            return
+        try:
+            problems = await in_thread(self._containers.update_claim, record.ref.uid, wanted)
+        except (UsbdraError, OSError) as error:
+            self._tell(record, f"a container {otherwise}: {error}")
+            return
+        for problem in problems:
+            where = f"container {problem.container.name[:12]} of pod {problem.container.pod}"
+            self._tell(record, f"{where} {otherwise}: {problem.error}")
+
+    def _tell(self, record: ClaimRecord, text: str) -> None:
+        """Each trouble once: attempts to restore a claim may be many."""
+        told = self._told.setdefault(record.ref.uid, set())
+        if text not in told:
+            told.add(text)
+            self._telling.restart_needed(record, text)
+
+
+def _nodes(device: DeviceRecord) -> tuple[Node, ...]:
+    config = layout.settings(device)
+    return tuple(
+        Node(
+            PurePosixPath(link.path),
+            DeviceNumber(link.major, link.minor, link.block),
+            config.mode,
+            config.uid,
+            config.gid,
+        )
+        for link in layout.node_links(device)
+    )
+
+
+def _gone(device: DeviceRecord) -> tuple[Gone, ...]:
+    return tuple(
+        Gone(PurePosixPath(link.path), DeviceNumber(link.major, link.minor, link.block))
+        for link in layout.node_links(device)
+    )
+
+
+def _numbers(gone: Iterable[Gone]) -> set[DeviceNumber]:
+    return {one.number for one in gone}
