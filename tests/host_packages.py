@@ -21,6 +21,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "iproute2",
         "kmod",
         "mmdebstrap",
+        "prometheus",
         "qemu-system-x86",
         "qemu-utils",
         "tcpdump",

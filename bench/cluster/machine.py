@@ -177,7 +177,7 @@ class Machine:
                 hub.plug(port, serial=b"GROWN%02dX%02d" % (bus, port))
             devices -= 16
 
-    def start(self, before: Sequence[str] = ()) -> None:
+    def start(self, before: Sequence[str] = (), flags: Sequence[str] = ()) -> None:
         """Start the agent, under a tracer's command when `before` has one."""
         options = {
             "node": NODE,
@@ -186,7 +186,7 @@ class Machine:
             "cdi-dir": self.root / "cdi",
             "exporter": "process",
         }
-        flags = [f"--{name}={value}" for name, value in options.items()]
+        flags = [*(f"--{name}={value}" for name, value in options.items()), *flags]
         command = [sys.executable, "-m", "usbdra", "agent", *flags]
         with self.log.open("wb") as log:
             self._agent = spawn(self.inside([*before, *command]), stdout=log)
