@@ -15,7 +15,7 @@ import yaml
 from tests.bed.clusterbin import helm_binary
 from tests.cluster import flat
 from tests.cluster.api import ClusterApi
-from tests.cluster.driver import CHART, NAMESPACE, ROOT, render
+from tests.cluster.driver import CHART, GROUP, NAMESPACE, ROOT, render
 
 EXAMPLES = sorted((ROOT / "deploy/examples").glob("*/manifest.yaml"))
 # One set for each branch of the templates.
@@ -185,6 +185,15 @@ def test_an_agent_is_evicted_last_and_two_may_overlap() -> None:
     for container in spec["containers"]:
         assert not container.get("ports"), "two instances overlap on the host's network"
         assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_agents_run_on_prepared_nodes_unless_local_use_is_allowed_on_others() -> None:
+    def selector(**values: str) -> object:
+        spec = workload("usbdra-agent", values)["spec"]["template"]["spec"]
+        return spec.get("nodeSelector")
+
+    assert selector() == {f"{GROUP}/usbip": "true"}
+    assert selector(**{"agent.localOnly": "true"}) is None
 
 
 def test_the_exporter_has_nothing_but_the_agents_socket() -> None:

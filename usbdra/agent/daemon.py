@@ -24,6 +24,7 @@ from usbdra.agent.devices import NodeDevices
 from usbdra.agent.export import Export
 from usbdra.agent.facts import Parts
 from usbdra.agent.holds import Holds
+from usbdra.agent.hostmodules import HostModules
 from usbdra.agent.linkreports import LinkReports
 from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
@@ -116,6 +117,8 @@ class Agent:
         self._live = LiveInventory(
             Inventory(options.root, node=options.node, policy=options.policy), hub, poke=tree.poke
         )
+        self._hub = hub
+        self._modules = HostModules(options.root, self._live.inventory, self._live.changed)
         self._vhci = VhciDriver(
             options.root, node=options.node, lock_file=options.run_dir / "vhci.lock"
         )
@@ -233,7 +236,9 @@ class Agent:
     async def run(self) -> None:
         """Start all parts and keep them until cancelled, then stop them in reverse."""
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            self._modules.look()
             self._live.inventory.resync()
+            group.create_task(self._modules.run(self._hub))
             group.create_task(self._live.run())
             group.create_task(self._reporter.run())
             if self._certificate is not None:

@@ -85,6 +85,7 @@ class Inventory:
         self._policy = policy or Policy()
         self._ambiguous = set(ambiguous)
         self._held = dict(held or {})
+        self._stay = ""
         self._entries: dict[str, _Entry] = {}
         self._sorted: list[_Order] = []
         self._places: dict[names.Identity, set[str]] = {}
@@ -208,6 +209,13 @@ class Inventory:
         for syspath in changed & self._entries.keys():
             self._judge(self._entries[syspath])
 
+    def stay(self, reason: str) -> None:
+        """Keep every device on this node from now on, and say why; "" lets them go again."""
+        if reason != self._stay:
+            self._stay = reason
+            for entry in self._entries.values():
+                self._judge(entry)
+
     def _owner(self, syspath: str, come: Mapping[str, None]) -> str | None:
         """The known, pending or coming device at or nearest above a path."""
         while len(syspath) > len("/sys/devices"):
@@ -283,7 +291,9 @@ class Inventory:
         held = self._held.get(entry.device.syspath)
         alone = entry.identity not in self._ambiguous
         name = names.choose_name(entry.device, node=self._node, alone=alone, held=held)
-        offer = make_offer(self._policy, entry.device, name, holder=entry.holder, held=held)
+        offer = make_offer(
+            self._policy, entry.device, name, holder=entry.holder, held=held, stay=self._stay
+        )
         if offer != entry.offer:
             entry.offer = offer
             self._snapshot = None

@@ -132,12 +132,14 @@ def make_offer(
     *,
     holder: str | None = None,
     held: DeviceName | None = None,
+    stay: str = "",
 ) -> Offer:
     """Judge a candidate.
 
     `holder` says what of the host uses the device, as `hostuse` found it. `held` is the name
     under which this port is in use; a device of another name there has changed its face (some
-    do, on first use or when flashed) and is not free while that use lasts.
+    do, on first use or when flashed) and is not free while that use lasts. `stay` says why nothing
+    may leave this node.
     """
     if held is not None and held != name:
         refusal = identity_changed(held)
@@ -145,7 +147,7 @@ def make_offer(
         refusal = _refusal(policy, device, holder)
     if refusal:
         return Offer(name, device, usable=False, exportable=False, reason=refusal)
-    local_only = _local_only(policy, device.speed)
+    local_only = stay or _local_only(policy, device.speed)
     return Offer(name, device, usable=True, exportable=not local_only, reason=local_only)
 
 

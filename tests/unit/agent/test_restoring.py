@@ -207,8 +207,7 @@ class Refusing:
                 raise self.error
             return await connect(order)
 
-        devices = agent.preparer._acts._attacher
-        monkeypatch.setattr(devices, "_connect", refused)
+        monkeypatch.setattr(agent.node, "connect", refused)
 
 
 async def test_r26_a_revoked_claim_is_not_attached_again_and_can_be_given_back(
