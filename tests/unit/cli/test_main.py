@@ -6,14 +6,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.fakes.sysfs import SysTree
 from tests.unit.cli.conftest import Cli
 from usbdra.cli import parts
 from usbdra.cli.group import COMMANDS, program
+from usbdra.cli.kubectl.program import program as kubectl_program
 from usbdra.errors import NotFound
 
 
@@ -176,3 +179,23 @@ def test_completion_offers_devices_of_this_node(
 def test_version_in_json(cli: Cli) -> None:
     assert cli("version", "-o", "json").json["python"] == sys.version.split()[0]
     assert cli("--version").out.startswith("usbdra ")
+
+
+def commands(group: click.Group) -> Iterator[click.Command]:
+    """All commands of a program, those of its groups as well."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield from commands(command) if isinstance(command, click.Group) else [command]
+
+
+@pytest.mark.parametrize("group", [program, kubectl_program], ids=["usbdra", "kubectl-usb"])
+def test_every_default_is_a_value_that_its_option_takes(group: click.Group) -> None:
+    """What click checks only when the option is left out, as a pod's command does."""
+    for command in commands(group):
+        context = click.Context(command)
+        for option in command.params:
+            value = option.get_default(context)
+            if isinstance(value, str | int | float | tuple | Path):  # others stand for none
+                option.type_cast_value(context, value)

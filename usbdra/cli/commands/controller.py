@@ -29,7 +29,7 @@ from usbdra.cli.invocation import Invocation, pass_invocation
     "--health-port", type=TCP_PORT, default=8081, show_default=True, help="/livez and /readyz."
 )
 @click.option(
-    "--metrics-port", type=TCP_PORT, default=0, show_default=True, help="/metrics; 0 for none."
+    "--metrics-port", type=TCP_PORT, metavar="PORT", help="Serve /metrics; without: nothing."
 )
 @click.option("--signer", metavar="NAME", help="Answer certificate requests for this signer.")
 @click.option("--agent-account", default="usbdra-agent", help="Service account that may ask.")
@@ -63,7 +63,7 @@ def controller_command(
     pod_name: str | None,
     absent_grace: int,
     health_port: int,
-    metrics_port: int,
+    metrics_port: int | None,
     signer: str | None,
     agent_account: str,
     trust_bundle: str,

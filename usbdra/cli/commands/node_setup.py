@@ -22,7 +22,7 @@ from usbdra.cli.invocation import Invocation, pass_invocation
     help="A file that is there while the node is ready, for the readiness probe.",
 )
 @click.option(
-    "--metrics-port", type=TCP_PORT, default=0, show_default=True, help="/metrics; 0 for none."
+    "--metrics-port", type=TCP_PORT, metavar="PORT", help="Serve /metrics; without: nothing."
 )
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
 @click.option("--log-format", type=click.Choice(("text", "json")), default="json")
@@ -33,7 +33,7 @@ def node_setup_command(
     node: str,
     group: str | None,
     ready_file: Path | None,
-    metrics_port: int,
+    metrics_port: int | None,
     log_level: str | None,
     log_format: str,
     kubeconfig: Path | None,
