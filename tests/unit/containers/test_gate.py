@@ -65,7 +65,9 @@ def test_r60_what_the_runtime_allowed_is_denied_and_given_again(bpf: FakeBpf, cg
     assert bpf.program(cgroup) == ORIGINAL
 
 
-def test_a_runtime_that_puts_its_own_program_back_is_followed(bpf: FakeBpf, cgroup: Path) -> None:
+def test_r62_a_runtime_that_puts_its_own_program_back_is_followed(
+    bpf: FakeBpf, cgroup: Path
+) -> None:
     gate.change([cgroup], Change({STICK: READ_WRITE}), bpf=bpf)
     resized = ebpf.runc([*ebpf.USUAL, (ebpf.CHARACTER, 7, 10, 200, True)])
     bpf.install(cgroup, resized)
@@ -101,7 +103,8 @@ def test_a_program_without_neighbours_by_its_flags(bpf: FakeBpf, cgroup: Path) -
     assert may(bpf, cgroup, STICK)
 
 
-def test_several_programs_may_be_narrowed_and_not_widened(bpf: FakeBpf, cgroup: Path) -> None:
+def test_r62_several_programs_may_be_narrowed_and_not_widened(bpf: FakeBpf, cgroup: Path) -> None:
+    """After `systemctl daemon-reload` there may be systemd's own beside the runtime's."""
     everything = ebpf.runc([(None, 7, None, None, True)])
     bpf.install(cgroup, everything, ORIGINAL)
     with pytest.raises(KernelUnsupported, match="2 device programs, not its runtime's alone"):

@@ -202,8 +202,8 @@ async def test_r57_an_api_server_that_is_away_is_waited_for(error: errors.ApiErr
         assert not offers.plain
 
 
-async def test_conflicts_are_retried_without_a_fast_loop() -> None:
-    """R58: five conflicts in a row, then the write goes through."""
+async def test_r58_conflicts_are_retried_without_a_fast_loop() -> None:
+    """Five conflicts in a row, then the write goes through."""
     api, offers = FakeKube(), Offers("a")
     async with publishing(api, offers) as publisher:
         await publisher.published()
