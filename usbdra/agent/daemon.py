@@ -30,6 +30,7 @@ from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.plugs import Plugs
+from usbdra.agent.podplugs import ClaimContainers
 from usbdra.agent.ports import PortCount
 from usbdra.agent.probes import Probes, socket_path
 from usbdra.agent.refusals import RefusalEvents
@@ -161,8 +162,11 @@ class Agent:
             before_release=self._unplug,
             on_attached=metering.attached,
         )
-        self._containers = LiveContainers.of_host(options.host_proc, options.claims_dir)
-        self._plugs = Plugs.of_node(api, options, self._records.get, self._devices.intact)
+        containers = LiveContainers.of_host(options.host_proc, options.claims_dir)
+        self._plugs = Plugs.of_node(
+            api, options, self._records.get, self._devices.intact, containers
+        )
+        plugged = self._plugs.plugged if self._plugs is not None else None
         self._certificate = NodeCertificate.of_node(options, api)
         nodes = NodeAddresses(api, self._removed.seen)
         self._guard = ClaimGuard(
@@ -207,7 +211,7 @@ class Agent:
             board=board,
             on_step=fault.hook(options.fault_file),
             on_done=metering.done,
-            containers=self._containers,
+            containers=ClaimContainers.of_node(containers, plugged),
         )
         self._supervisor = Supervisor(
             self._preparer.losses,

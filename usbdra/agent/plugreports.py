@@ -57,9 +57,10 @@ class PlugReports:
         self._said: dict[str, Object] = {}
         self._work = asyncio.Event()
 
-    def attached(self, record: PlugRecord, address: Address) -> None:
-        """The machine has the device."""
-        self._say(record, {"attached": True, "address": asdict(address)})
+    def attached(self, record: PlugRecord, address: Address | None) -> None:
+        """The machine has the device, at this address; or the container has it."""
+        where = {"address": asdict(address)} if address is not None else {}
+        self._say(record, {"attached": True, **where})
 
     def detached(self, record: PlugRecord, reason: str, message: str) -> None:
         """It has not, and why."""
@@ -79,6 +80,8 @@ class PlugReports:
 
     def _say(self, record: PlugRecord, plug: dict[str, Any]) -> None:
         plug |= {"podUID": record.pod, "claimUID": record.claim}
+        if record.container:
+            plug["containerID"] = record.container
         if self._said.get(record.attachment) != plug:
             self._said[record.attachment] = plug
             self._words[record.attachment] = _Word(record, plug)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices of this node's claims in the virtual machines of this node.
+"""Devices of this node's claims in the virtual machines and running pods of this node.
 
 Owns what is plugged in where: by the attachments that the API has for this node, by the records
 of claims, and by its own records, it brings each machine to what it should have. Level driven:
@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from usbdra.agent import podplugs
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.plugreports import PlugReports
+from usbdra.agent.podplugs import Containers, PodPlugs
 from usbdra.errors import LinkError, StateError, UsbdraError
 from usbdra.hotplug.machines import Key, Machines
 from usbdra.hotplug.qemu import PREFIX, Address
@@ -85,6 +87,7 @@ class Plugs:
         claims: Callable[[ClaimUid], ClaimRecord | None],
         intact: Intact,
         reports: PlugReports,
+        pods: PodPlugs | None = None,
         root: Path = Path("/"),
         pauses: tuple[float, float] = (0.5, 30.0),
     ) -> None:
@@ -96,6 +99,7 @@ class Plugs:
         self._claims = claims
         self._intact = intact
         self._reports = reports
+        self._pods = pods or PodPlugs(None)
         self._root = root
         self._pauses = pauses
         self._by_claim: dict[ClaimUid, Object] = {}
@@ -110,6 +114,7 @@ class Plugs:
         options: AgentOptions,
         claims: Callable[[ClaimUid], ClaimRecord | None],
         intact: Intact,
+        containers: Containers | None,
     ) -> Plugs | None:
         """The node's; None where devices are not plugged into what runs."""
         if not options.machines:
@@ -124,6 +129,7 @@ class Plugs:
             claims=claims,
             intact=intact,
             reports=PlugReports(api, names.attachment),
+            pods=PodPlugs(containers),
             root=options.root,
         )
 
@@ -151,6 +157,10 @@ class Plugs:
         finally:
             self._group = None
             await self._machines.aclose()
+
+    def plugged(self, claim: ClaimUid) -> PlugRecord | None:
+        """What the claim's device may be plugged into."""
+        return self._plugs.get(claim)
 
     def claims_changed(self) -> None:
         """Records of claims are not what they were."""
@@ -254,18 +264,26 @@ class Plugs:
         if not target or device is None or device.held is None:
             return None
         meta = item["metadata"]
+        if target.get("adapter") == "pod" and not target.get("containerID"):
+            return None  # between two lives of the container
         record = PlugRecord(
             claim=uid,
             namespace=str(meta["namespace"]),
             name=str(meta["name"]),
             attachment=str(meta["uid"]),
             pod=str(target["uid"]),
-            socket=str(target["socket"]),
+            socket=str(target.get("socket", "")),
+            container=str(target.get("containerID", "")),
+            nodes=podplugs.nodes(device) if target.get("adapter") == "pod" else (),
         )
         return Wanted(record, str(target.get("bus", "")), claim.ref, device, device.held)
 
     async def _put_in(self, wanted: Wanted) -> None:
         record, name = wanted.record, _name(wanted.record)
+        if record.container:
+            await self._pods.put_in(record, wanted.device)
+            self._reports.attached(record, None)
+            return
         async with self._machines.talk(_key(record)) as qemu:
             found = await qemu.plugged(name)
             if found is not None and found.tag == wanted.tag:
@@ -280,17 +298,24 @@ class Plugs:
         self._reports.attached(record, address)
 
     async def _take_out(self, record: PlugRecord) -> None:
-        """Out of the machine and off the records. Raises UsbdraError; the record stays then."""
+        """Out of what it is in and off the records. Raises UsbdraError; the record stays then."""
+        if record.container:
+            await self._pods.take_out(record)
+            await self._forget(record, "the device was taken out of the container")
+            return
         try:
             async with self._machines.talk(_key(record)) as qemu:
                 await qemu.unplug(_name(record))
         except MachineGone as error:
             log.info("claim %s: %s", record.claim, error)
-        await in_thread(self._store.delete, record.claim)
-        self._plugs.pop(record.claim, None)
-        self._reports.detached(record, "Detached", "the device was taken out of the machine")
+        await self._forget(record, "the device was taken out of the machine")
         if not any(_key(plug) == _key(record) for plug in self._plugs.values()):
             await self._machines.leave(_key(record))
+
+    async def _forget(self, record: PlugRecord, text: str) -> None:
+        await in_thread(self._store.delete, record.claim)
+        self._plugs.pop(record.claim, None)
+        self._reports.detached(record, "Detached", text)
 
     async def _open(self, wanted: Wanted) -> int:
         """The device's node, opened, and proven to be this device's. The caller closes it."""

@@ -48,6 +48,8 @@ class Observed:
     """The attachment that has the same device before this one."""
     ahead_of_machine: int = 0
     """How many attachments of the same machine come before this one."""
+    wrong: str = ""
+    """What is wrong with the pod or container that the attachment names."""
 
 
 def decide(seen: Observed) -> Decision:
@@ -69,10 +71,8 @@ def _refusal(seen: Observed) -> Refusal | None:
     """Why this attachment cannot be, whatever runs where."""
     spec, namespace = seen.attachment["spec"], seen.attachment["metadata"]["namespace"]
     device = spec["device"]
-    if "virtualMachine" not in spec:
-        return Refusal(
-            "NotSupported", "devices are plugged into virtual machines alone; a pod names the claim"
-        )
+    if seen.wrong:
+        return Refusal("NotFound", seen.wrong)
     if seen.device is None:
         return Refusal(
             "NotFound",
@@ -86,6 +86,12 @@ def _refusal(seen: Observed) -> Refusal | None:
         machine = spec["virtualMachine"]["name"]
         return Refusal("TooManyDevices", f"virtual machine {machine} has {MAX_DEVICES} devices")
     return None
+
+
+def _consumer(spec: Mapping[str, Any]) -> str:
+    if "virtualMachine" in spec:
+        return f"virtual machine {spec['virtualMachine']['name']}"
+    return f"pod {spec['pod']['name']}"
 
 
 def _keeps(seen: Observed, refusal: Refusal) -> bool:
@@ -175,7 +181,7 @@ def _status(seen: Observed, refusal: Refusal | None, waits: str) -> list[Act]:
         going=bool(meta.get("deletionTimestamp")),
         refusal=refusal,
         waits=waits,
-        machine=seen.attachment["spec"].get("virtualMachine", {}).get("name", ""),
+        consumer=_consumer(seen.attachment["spec"]),
         running=seen.place is not None,
         place=seen.current,
         holder=seen.holder,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part that gives devices to virtual machines: USBAttachments and the lists of machines.
+"""The part that gives devices to what runs: USBAttachments and the lists of virtual machines.
 
 Owns the watches, the queue and the carrying out of decisions. Decides nothing: attach.py and
 machines.py do.
@@ -7,6 +7,7 @@ machines.py do.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from usbdra.controller.acting import carry_out
 from usbdra.controller.acts import Decision, What
 from usbdra.controller.attachworld import AttachWorld, Item
 from usbdra.controller.mirror import Mirror, follow, trimmed
+from usbdra.controller.namedpods import NamedPods
 from usbdra.controller.parts import Office
 from usbdra.controller.queue import WorkQueue
 from usbdra.kube.custom import MANAGED_BY, MANAGER
@@ -64,11 +66,14 @@ class AttachmentsPart:
         if settings.mirror:
             self._mirrors[What.MACHINE] = self._mirror(What.MACHINE, "spec", "status")
         pods = Mirror(self._api, POD, _pod, self._put_machine_pod, labels=label)
+        self._named = NamedPods(self._api, self._put_named_pod, self._world.forget_named_pod)
         self._sources: Sequence[Mirror] = [*self._mirrors.values(), pods]
 
     async def run(self) -> None:
         """Follow the cluster; work starts when all of it has been seen once."""
-        await follow(self._sources, self.queue.run)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._named.run())
+            group.create_task(follow(self._sources, self.queue.run))
 
     def _mirror(self, what: What, *parts: str, labels: str = "") -> Mirror:
         return Mirror(
@@ -101,9 +106,14 @@ class AttachmentsPart:
 
     def _put(self, what: What, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put(what, key, item))
+        if what is What.ATTACHMENT:
+            self._named.want(self._world.named_pods)
 
     def _put_machine_pod(self, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put_machine_pod(key, item))
+
+    def _put_named_pod(self, key: Key, item: Object | None) -> None:
+        self._look_at(self._world.put_named_pod(key, item))
 
     def _look_at(self, items: set[Item]) -> None:
         for item in items:

@@ -9,7 +9,7 @@ that it has the device. `status.plug` is the agent's own and is read here, never
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -37,10 +37,11 @@ class Shown:
     going: bool
     refusal: Refusal | None
     waits: str
-    machine: str
+    consumer: str
+    """What is to have the device, as its kind and name."""
     running: bool
     place: Place | None
-    """The machine's pod that the holder was made for."""
+    """The pod that the holder was made for."""
     holder: Object | None
     claim: Object | None
     use: Use | None
@@ -61,8 +62,7 @@ def status(
         if holder.node(shown.holder):
             found["nodeName"] = holder.node(shown.holder)
     if shown.holder is not None and shown.place is not None:
-        target = {key: value for key, value in asdict(shown.place).items() if key != "node"}
-        found["target"] = {"adapter": "qmp", **target}
+        found["target"] = dict(shown.place.target)
     address = shown.plug.get("address")
     if address and _plugged(shown):
         found["address"] = dict(address)
@@ -82,6 +82,8 @@ def _plugged(shown: Shown) -> bool:
     plug, place, claim = shown.plug, shown.place, shown.claim
     if not plug.get("attached") or place is None or claim is None:
         return False
+    if plug.get("containerID", "") != place.container_id:  # another life of the container
+        return False
     return (plug.get("podUID"), plug.get("claimUID")) == (place.uid, claim["metadata"]["uid"])
 
 
@@ -92,22 +94,28 @@ def _ready(shown: Shown) -> Condition:
     if shown.refusal is not None:
         return Condition("Ready", False, shown.refusal.reason, shown.refusal.message)
     if not shown.running:
-        message = f"virtual machine {shown.machine} does not run"
-        return Condition("Ready", False, "NotRunning", message)
-    return Condition("Ready", True, "Ready", f"virtual machine {shown.machine} can have it")
+        return Condition("Ready", False, "NotRunning", f"{shown.consumer} does not run")
+    return Condition("Ready", True, "Ready", f"{shown.consumer} can have it")
 
 
 def _attached(shown: Shown) -> Condition:
     """Whether the machine has the device, and if not, why or what is waited for."""
     if _plugged(shown) and shown.use is not None and shown.use.ready:
         assert shown.place is not None
-        where = f"virtual machine {shown.machine} (pod {shown.place.pod}, node {shown.place.node})"
+        place = shown.place
+        if place.container:
+            reason = "AttachedToPod"
+            where = f"container {place.container} of {shown.consumer} (node {place.node})"
+        else:
+            reason = "AttachedToVirtualMachine"
+            where = f"{shown.consumer} (pod {place.pod}, node {place.node})"
         message = f"in {where}; {shown.waits}" if shown.waits else f"in {where}"
-        return Condition("Attached", True, "AttachedToVirtualMachine", message)
+        return Condition("Attached", True, reason, message)
     if shown.waits:
         return Condition("Attached", False, "InProgress", shown.waits)
     if shown.holder is None:
-        return Condition("Attached", False, "Available", "the machine does not have the device")
+        message = f"{shown.consumer} does not have the device"
+        return Condition("Attached", False, "Available", message)
     return Condition("Attached", False, *_fault(shown, shown.holder))
 
 

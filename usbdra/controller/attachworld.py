@@ -44,6 +44,8 @@ class AttachWorld:
         self._by_machine: dict[Key, set[Key]] = {}
         self._pods: dict[Key, dict[str, Object]] = {}
         self._machine_of: dict[Key, Key] = {}
+        self._by_pod: dict[Key, set[Key]] = {}
+        self._named: dict[Key, Object | None] = {}
 
     def put(self, what: What, key: Key, new: Object | None) -> set[Item]:
         """An attachment, machine, USBDevice or template; a claim or holder of an attachment."""
@@ -75,10 +77,28 @@ class AttachWorld:
         keys = {key for machine in found for key in self._by_machine.get(machine, ())}
         return {Item(What.ATTACHMENT, *key) for key in keys}
 
+    @property
+    def named_pods(self) -> set[Key]:
+        """Pods that attachments name: the ones to be followed."""
+        return set(self._by_pod)
+
+    def put_named_pod(self, key: Key, new: Object | None) -> set[Item]:
+        """A pod that attachments name, as it is now; None when it is known not to be there."""
+        self._named[key] = new
+        return {Item(What.ATTACHMENT, *name) for name in self._by_pod.get(key, ())}
+
+    def forget_named_pod(self, key: Key) -> None:
+        """The pod is not followed any more: what is known of it grows old."""
+        self._named.pop(key, None)
+
     def attachment(self, key: Key, now: datetime) -> attach.Observed | None:
-        """All that is known about one attachment; None when it is gone."""
+        """All that is known about one attachment; None when it is gone, or its pod is not known
+        yet: nothing is decided before that, or a new controller would take devices out."""
         item = self._objects[What.ATTACHMENT].get(key)
         if item is None:
+            return None
+        consumer = _pod_of(key, item)
+        if consumer is not None and consumer not in self._named:
             return None
         uid, spec = item["metadata"]["uid"], item["spec"]
         device = (key[0], str(spec["device"]))
@@ -86,6 +106,8 @@ class AttachWorld:
         current = holder.target(found, self._contract) if found else ""
         machine = _machine(key, item)
         pods = list(self._pods.get(machine, {}).values()) if machine else []
+        container = str((spec.get("pod") or {}).get("container") or "")
+        named = self._named[consumer] if consumer is not None else None
         beside = self._by_machine.get(machine, ()) if machine else ()
         return attach.Observed(
             now=now,
@@ -96,8 +118,17 @@ class AttachWorld:
             template=self._objects[What.TEMPLATE].get(device),
             claim=self._part(What.CLAIM, uid),
             holder=found,
-            place=runs.place(pods, current, self._socket, self._contract),
-            current=runs.with_uid(pods, current, self._socket, self._contract),
+            place=(
+                runs.place(pods, current, self._socket, self._contract)
+                if consumer is None
+                else runs.container_place(named, current, container)
+            ),
+            current=(
+                runs.with_uid(pods, current, self._socket, self._contract)
+                if consumer is None
+                else runs.container_with_uid(named, current, container)
+            ),
+            wrong=runs.lacks(named, container),
             ahead_of_device=next(iter(self._ahead(item, self._by_device.get(device, ()))), ""),
             ahead_of_machine=len(self._ahead(item, beside)),
         )
@@ -143,6 +174,9 @@ class AttachWorld:
         machine = _machine(key, item)
         if machine is not None:
             yield self._by_machine, machine
+        consumer = _pod_of(key, item)
+        if consumer is not None:
+            yield self._by_pod, consumer
 
     def _put_part(self, what: What, key: Key, new: Object | None) -> set[Item]:
         """A claim or a holder, kept by the UID of its attachment."""
@@ -190,6 +224,11 @@ def _order(item: Mapping[str, Any]) -> tuple[bool, str, str]:
     meta = item["metadata"]
     has = bool((item.get("status") or {}).get("claimName"))
     return not has, str(meta.get("creationTimestamp", "")), str(meta["name"])
+
+
+def _pod_of(key: Key, item: Mapping[str, Any]) -> Key | None:
+    pod = item["spec"].get("pod")
+    return (key[0], str(pod["name"])) if pod else None
 
 
 def _machine(key: Key, item: Mapping[str, Any]) -> Key | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claim and the pod that hold a device for a virtual machine. Pure.
+"""The claim and the pod that hold a device for a virtual machine or a running pod. Pure.
 
 Owns their form and the reading of it. The pod runs beside the machine's own pod, so that the
 scheduler counts device and port as it does for every pod, and does nothing but wait for its end.
@@ -25,15 +25,28 @@ ANYONE = 65532
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a machine runs now: its pod, and how a device gets into it."""
+    """Where a machine runs now, or the pod that is to have a device, and how that gets there."""
 
     pod: str
     uid: str
     node: str
-    socket: str
-    """VOLUME/PATH of the QMP socket in an emptyDir of the pod."""
+    socket: str = ""
+    """VOLUME/PATH of the QMP socket in an emptyDir of a machine's pod."""
     bus: str = ""
     """The USB bus in the machine; empty for its first xHCI controller."""
+    container: str = ""
+    """The container that gets the device; empty for a machine."""
+    container_id: str = ""
+    """The runtime's identifier of that container while it runs."""
+
+    @property
+    def target(self) -> Mapping[str, str]:
+        """What the agent of the node is told."""
+        if not self.container:
+            how = {"adapter": "qmp", "socket": self.socket, "bus": self.bus}
+        else:
+            how = {"adapter": "pod", "container": self.container, "containerID": self.container_id}
+        return {"pod": self.pod, "uid": self.uid, **how}
 
 
 def name(attachment: Mapping[str, Any]) -> str:
@@ -45,6 +58,12 @@ def name(attachment: Mapping[str, Any]) -> str:
 def claim(attachment: Mapping[str, Any], template: Mapping[str, Any], names: Contract) -> Object:
     """The ResourceClaim, after the template that the device's assignment made."""
     spec = template["spec"]["spec"]
+    meta = _metadata(attachment, names)
+    # Not the template's own key: claims with that one are the device's, and go with it.
+    meta["annotations"] = {names.key("template-hash"): _hash(template, names.hash_key)}
+    meta["labels"][names.device_key] = attachment["spec"]["device"]
+    if "pod" in attachment["spec"]:  # a container has the node's drivers and nodes
+        return {"metadata": meta, "spec": spec}
     # In the order of names: a patch of the claim's status writes opaque parameters so, and the
     # API refuses it as a change of the allocation when they were created in another (1.37).
     parameters = {
@@ -55,10 +74,6 @@ def claim(attachment: Mapping[str, Any], template: Mapping[str, Any], names: Con
     }
     alone = {"requests": ["usb"], "opaque": {"driver": names.driver, "parameters": parameters}}
     devices = {**spec["devices"], "config": [*spec["devices"].get("config", ()), alone]}
-    meta = _metadata(attachment, names)
-    # Not the template's own key: claims with that one are the device's, and go with it.
-    meta["annotations"] = {names.key("template-hash"): _hash(template, names.hash_key)}
-    meta["labels"][names.device_key] = attachment["spec"]["device"]
     return {"metadata": meta, "spec": {**spec, "devices": devices}}
 
 

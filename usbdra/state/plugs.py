@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's records of devices that may be plugged into virtual machines of this node.
+"""The agent's records of devices that may be plugged into machines or containers of this node.
 
 Owns the shape of such a record and its version. Pure: reading and writing the files is
 state/store.py's work, one file a claim. A record is written before a machine is touched, and goes
@@ -18,11 +18,23 @@ from usbdra.types import ClaimUid
 
 
 @dataclass(frozen=True, slots=True)
-class PlugRecord:
-    """One device of one claim, and the one machine it may be in.
+class PlugNode:
+    """A device node in a container, and the name of the link to it."""
 
-    `attachment` is the UID of the USBAttachment `namespace`/`name`; `pod` the UID of the machine's
-    pod, `socket` VOLUME/PATH of its QMP socket.
+    name: str
+    path: str
+    major: int
+    minor: int
+    block: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlugRecord:
+    """One device of one claim, and the one machine or container it may be in.
+
+    `attachment` is the UID of the USBAttachment `namespace`/`name`; `pod` the UID of the consumer's
+    pod. For a machine `socket` is VOLUME/PATH of its QMP socket; for a container `container` is the
+    runtime's identifier and `nodes` are the device's, which go with it.
     """
 
     claim: ClaimUid
@@ -30,7 +42,14 @@ class PlugRecord:
     name: str
     attachment: str
     pod: str
-    socket: str
+    socket: str = ""
+    container: str = ""
+    nodes: tuple[PlugNode, ...] = ()
+
+    @property
+    def directory(self) -> str:
+        """Where a container finds its links."""
+        return f"/dev/usbdra/{self.name}"
 
 
 class PlugSchema:

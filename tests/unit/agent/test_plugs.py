@@ -17,6 +17,7 @@ from tests.fakes.qemu import FakeQemu
 from usbdra.agent import plugs as module
 from usbdra.agent.plugreports import PlugReports
 from usbdra.agent.plugs import Plugs
+from usbdra.agent.podplugs import PodPlugs
 from usbdra.hotplug import machines
 from usbdra.hotplug import qemu as qemu_module
 from usbdra.hotplug.qemu import PREFIX
@@ -66,6 +67,7 @@ class World:
         self.store = RecordStore(root / "plugs", PlugSchema())
         self.intact = True
         self.machines: dict[str, FakeQemu] = {}
+        self.pods: PodPlugs | None = None
         self.plugs: Plugs
 
     async def machine(self, pod: str = ONE) -> FakeQemu:
@@ -75,8 +77,12 @@ class World:
         await made.start()
         return made
 
-    def attach(self, name: str = "one", claim: ClaimUid = CLAIM, pod: str = ONE) -> None:
+    def attach(
+        self, name: str = "one", claim: ClaimUid = CLAIM, pod: str = ONE, container: str = ""
+    ) -> None:
         target = {"adapter": "qmp", "pod": "vm", "uid": pod, "socket": "run/q", "bus": ""}
+        if container:
+            target = {"adapter": "pod", "pod": "app", "uid": pod, "containerID": container}
         status = {"nodeName": NODE, "claimUID": claim, "target": target}
         meta = {"name": name, "namespace": "lab", "uid": f"uid-{name}"}
         self.api.put(NAMES.attachment, {"metadata": meta, "status": status})
@@ -102,6 +108,7 @@ class World:
             self.api, NAMES, NODE, kubelet_dir=self.kubelet, store=self.store,
             claims=self.claims.get, intact=intact, pauses=(0.005, 0.02),
             reports=PlugReports(self.api, NAMES.attachment, backoff=(0.005, 0.02)),
+            pods=self.pods,
         )  # fmt: skip
         await self.plugs.load()
         task = asyncio.create_task(self.plugs.run())

@@ -31,6 +31,7 @@ class AttachCluster:
     def __init__(self) -> None:
         self.objects: dict[tuple[What, str], Stored] = {}
         self.machine_pods: dict[str, Stored] = {}
+        self.apps: dict[str, Stored] = {}
         self.writes: list[Act] = []
         self.scheduling = True
         self._ids = itertools.count(1)
@@ -44,6 +45,28 @@ class AttachCluster:
             self._look(self.world.put(what, (SPACE, name), deepcopy(item)))
         for name, item in self.machine_pods.items():
             self._look(self.world.put_machine_pod((SPACE, name), deepcopy(item)))
+
+    def follow(self) -> None:
+        """Pods that attachments name are heard of; those that none names any more are not."""
+        for key in self.world.named_pods:
+            self._look(self.world.put_named_pod(key, deepcopy(self.apps.get(key[1]))))
+
+    def app(self, name: str, *containers: str, life: int = 1, **more: Any) -> None:
+        """A pod runs, each container in this life of its; 0: it does not run now."""
+        names = containers or ("main",)
+        state: Stored = {"running": {}} if life else {"waiting": {}}
+        self.apps[name] = {
+            "metadata": {"name": name, "namespace": SPACE, "uid": f"uid-{name}", **more},
+            "spec": {"nodeName": "a", "containers": [{"name": n} for n in names]},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [
+                    {"name": n, "containerID": f"containerd://{n}-{life}", "state": state}
+                    for n in names
+                ],
+            },
+        }
+        self.follow()
 
     def settle(self, acts: int = 10_000) -> None:
         """Work until all is done, or as many acts were carried out."""
@@ -154,11 +177,13 @@ class AttachCluster:
         uid = self.objects[What.POD, name]["metadata"]["labels"][CONTRACT.attachment_key]
         key = next(n for (w, n), i in self.objects.items() if i["metadata"]["uid"] == uid)
         item = deepcopy(self.objects[What.ATTACHMENT, key])
+        target = item["status"]["target"]
         item["status"]["plug"] = {
-            "podUID": item["status"]["target"]["uid"],
+            "podUID": target["uid"],
             "claimUID": item["status"]["claimUID"],
             "attached": True,
-            "address": address,
+            **({"address": address} if target["adapter"] == "qmp" else {}),
+            **({"containerID": target["containerID"]} if target["adapter"] == "pod" else {}),
             **more,
         }
         self._store(What.ATTACHMENT, key, item)

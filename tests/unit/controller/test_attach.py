@@ -333,13 +333,6 @@ def test_pods_say_where_their_socket_is(cluster: AttachCluster) -> None:
     assert LABEL == "virtualization.deckhouse.io/virtual-machine"
 
 
-def test_a_running_pod_is_not_a_target_and_is_told_what_to_do(cluster: AttachCluster) -> None:
-    spec = {"device": STICK, "pod": {"name": "app"}}
-    cluster._store(What.ATTACHMENT, "one", {"metadata": {}, "spec": spec})
-    cluster.settle()
-    assert cluster.condition("one", "Ready")[0] == "NotSupported"
-
-
 def test_a_crash_after_any_act_changes_nothing_of_the_end(cluster: AttachCluster) -> None:
     for acts in range(8):
         one = AttachCluster()

@@ -12,7 +12,6 @@ from contextlib import aclosing
 
 from usbdra.cli.invocation import Invocation
 from usbdra.cli.kubectl.views import condition
-from usbdra.errors import Refused
 from usbdra.events import CLUSTER_EVENTS
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
@@ -54,14 +53,12 @@ async def assigned(
 async def attached(
     client: KubeClient, contract: Contract, name: str, namespace: str, seconds: float
 ) -> tuple[bool, str]:
-    """Wait until a USBAttachment is attached. Raises Refused for what will never be."""
+    """Wait until a USBAttachment is attached."""
 
     def judge(item: Object) -> tuple[bool, str]:
         if not item:
             return False, "the USBAttachment was deleted meanwhile"
         ready, found = condition(item, "Ready"), condition(item, "Attached")
-        if ready["reason"] == "NotSupported":
-            raise Refused(f"{ready['message']} (kubectl usb detach removes the USBAttachment)")
         if ready["status"] == "False":
             return False, ready["message"]
         return found["status"] == "True", found["message"] or NOBODY

@@ -15,13 +15,13 @@ from usbdra.kube.types import Kind
 KIND = CONTRACT.attachment
 
 
-def answers(cluster: Cluster, *conditions: tuple[str, str, str], reason: str = "R") -> None:
+def answers(cluster: Cluster, *conditions: tuple[str, str, str]) -> None:
     """The controller, which gives every new USBAttachment these (type, status, message)."""
 
     def tell(verb: str, kind: Kind, item: dict[str, Any]) -> None:
         if verb == "create":
             shown = [
-                {"type": t, "status": s, "reason": reason, "message": m} for t, s, m in conditions
+                {"type": t, "status": s, "reason": "R", "message": m} for t, s, m in conditions
             ]
             cluster.put(kind, {**item, "status": {"conditions": shown}})
 
@@ -59,13 +59,6 @@ def test_attach_says_what_it_waits_for(usb: Cli, cluster: Cluster) -> None:
     result = usb("attach", STICK, "--vm", "win")
     assert result.code == 1
     assert result.out == f"{STICK}: not done yet: virtual machine win does not run\n"
-
-
-def test_what_is_not_supported_is_not_waited_for(usb: Cli, cluster: Cluster) -> None:
-    answers(cluster, ("Ready", "False", "not for pods"), reason="NotSupported")
-    result = usb("attach", STICK, "--pod", "p")
-    assert (result.code, result.out) == (4, "")
-    assert result.err == "usbdra: not for pods (kubectl usb detach removes the USBAttachment)\n"
 
 
 def test_attach_again_waits_again_and_another_target_is_refused(usb: Cli, cluster: Cluster) -> None:
