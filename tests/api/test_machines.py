@@ -98,6 +98,27 @@ class Lab:
             POD, pod, running, namespace=self.namespace, subresource="status"
         )
 
+    async def app(self, name: str, node: str, life: int) -> None:
+        """A pod of the namespace runs on a node, its container in this life of its."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "main", "image": "none"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+        self.api.apply(body, self.namespace)
+        container = {
+            "name": "main", "containerID": f"containerd://{life:064x}", "image": "none",
+            "imageID": "none", "ready": True, "restartCount": life - 1,
+            "state": {"running": {"startedAt": "2026-01-31T12:00:00Z"}},
+        }  # fmt: skip
+        running = {"status": {"phase": "Running", "containerStatuses": [container]}}
+        await self.admin.merge(POD, name, running, namespace=self.namespace, subresource="status")
+
     async def attachment(self, reason: str) -> Object:
         """The one USBAttachment, once Attached has this reason."""
         name = ""
@@ -152,14 +173,17 @@ class Lab:
         status = attachment["status"]
         record = PlugRecord(
             ClaimUid(status["claimUID"]), self.namespace, attachment["metadata"]["name"],
-            attachment["metadata"]["uid"], status["target"]["uid"], status["target"]["socket"],
+            attachment["metadata"]["uid"], status["target"]["uid"],
+            status["target"].get("socket", ""), status["target"].get("containerID", ""),
         )  # fmt: skip
         client = await self.accounts.client(NAMESPACE, "usbdra-agent", node)
         reports = PlugReports(client, USBA)
         task = asyncio.create_task(reports.run())
-        reports.attached(record, Address(0, 3))
+        reports.attached(record, None if record.container else Address(0, 3))
         try:
-            await self.attachment("AttachedToVirtualMachine")
+            await self.attachment(
+                "AttachedToPod" if record.container else "AttachedToVirtualMachine"
+            )
         finally:
             task.cancel()
             await asyncio.wait([task])
@@ -277,6 +301,37 @@ async def test_r66_a_machine_that_moves_is_detached_there_before_it_is_attached_
         lab.namespace,
     )  # fmt: skip
     lab.end(second)
+
+
+async def test_a_running_pod_gets_a_device_in_each_life_of_its_container(lab: Lab) -> None:
+    await lab.app("app", "node-b", 1)
+    body = {
+        "apiVersion": USBA.api_version,
+        "kind": USBA.kind,
+        "metadata": {"name": "one"},
+        "spec": {"device": STICK, "pod": {"name": "app"}},
+    }
+    lab.api.apply(body, lab.namespace)
+    holder = await lab.holder("node-b")
+    await lab.fetched(holder)
+    await lab.plugged("node-b")
+    await lab.app("app", "node-b", 2)
+    again = await until(
+        lab.admin, USBA, "one",
+        lambda a: bool(a and a["status"]["target"].get("containerID", "").endswith("2")),
+        lab.namespace,
+    )  # fmt: skip
+    assert again["status"]["target"]["container"] == "main"
+    assert "socket" not in again["status"]["target"]
+    await lab.attachment("InProgress")
+    await lab.plugged("node-b")
+    lab.end("app")
+    await until(
+        lab.admin, POD, holder, lambda p: p is None or "deletionTimestamp" in p["metadata"],
+        lab.namespace,
+    )  # fmt: skip
+    lab.end(holder)
+    await until(lab.admin, USBA, "one", has("Ready", "NotRunning"), lab.namespace)
 
 
 async def test_the_api_refuses_a_list_that_cannot_be(lab: Lab) -> None:
