@@ -281,6 +281,8 @@ class Plugs:
     async def _put_in(self, wanted: Wanted) -> None:
         record, name = wanted.record, _name(wanted.record)
         if record.container:
+            if not await self._intact(wanted.claim, wanted.device):
+                raise LinkError(f"device {wanted.device.name} went away")
             await self._pods.put_in(record, wanted.device)
             self._reports.attached(record, None)
             return

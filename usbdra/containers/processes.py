@@ -16,6 +16,7 @@ from pathlib import Path
 from usbdra.containers import cgroups, mounts
 from usbdra.containers.cgroups import OWN, Place
 from usbdra.containers.mounts import Given, Source
+from usbdra.errors import KernelUnsupported
 
 MAX_FILE = 1 << 20
 """Bytes of a file in /proc that are read; mounts of a process are some kilobytes."""
@@ -41,7 +42,10 @@ class Processes:
         self._proc = proc
 
     def containers(self) -> list[Container]:
-        """Every container of a pod that has a process now. Blocks for some milliseconds."""
+        """Every container of a pod that has a process now. Blocks for some milliseconds.
+
+        Raises KernelUnsupported when we cannot see where processes are.
+        """
         found: dict[str, Container] = {}
         for pid in self._pids():
             place = self._place(pid)
@@ -85,6 +89,11 @@ class Processes:
 
     def _place(self, pid: int) -> Place | None:
         path = cgroups.of_process(self._read(f"{pid}/cgroup") or "")
+        if path and path.startswith("/.."):
+            raise KernelUnsupported(
+                "the agent is in a cgroup namespace of its own and cannot tell where containers "
+                "are; run it privileged"
+            )
         return cgroups.place(path) if path else None
 
     def _started(self, pid: int) -> int | None:

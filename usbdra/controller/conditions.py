@@ -59,13 +59,16 @@ def attached(found: Sequence[Use], machines: Mapping[Pod, str]) -> Condition:
     """AttachedToVirtualMachine, AttachedToPod, LinkLost, NoFreeUSBIPPort or Available.
 
     found: uses as agents reported them. Of several claims the one that really has the device
-    counts; the exporting node gives it to one alone. machines: virtual machines by the pod that
-    holds a claim for them.
+    counts; the exporting node gives it to one alone. machines: virtual machines, or `pod/NAME` of
+    pods that were given it while they run, by the pod that holds a claim for them.
     """
     for use in found:
         if use.ready:
             held = [machines.get((use.namespace, pod.name)) for pod in use.consumers]
             machine = next((name for name in held if name), None)
+            if machine is not None and machine.startswith("pod/"):
+                who = f"pod {use.namespace}/{machine.removeprefix('pod/')} (claim {use.claim})"
+                return Condition("Attached", True, "AttachedToPod", f"{who}: {use.message}")
             if machine is not None:
                 who = f"virtual machine {use.namespace}/{machine} (claim {use.claim})"
                 return Condition(

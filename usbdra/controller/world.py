@@ -237,15 +237,18 @@ class World:
         return {name for device in before | after for name in self._names(device)}
 
     def _attach(self, key: Key, old: Object | None, new: Object | None) -> set[str]:
-        """A USBAttachment: which pod holds a claim for which virtual machine."""
+        """A USBAttachment: which pod holds a claim for which virtual machine, or `pod/NAME`."""
         for item in (old, new):
             holder = _status(item).get("holderName")
-            machine = ((item or {}).get("spec") or {}).get("virtualMachine") or {}
+            spec = (item or {}).get("spec") or {}
+            machine = str((spec.get("virtualMachine") or {}).get("name", ""))
+            if spec.get("pod"):
+                machine = f"pod/{spec['pod']['name']}"
             if holder and machine:
                 held = self._machines.setdefault((key[0], str(holder)), {})
                 held.pop(key[1], None)
                 if item is new:
-                    held[key[1]] = str(machine.get("name", ""))
+                    held[key[1]] = machine
                 if not held:
                     del self._machines[key[0], str(holder)]
         return {str(item["spec"]["device"]) for item in (old, new) if item}

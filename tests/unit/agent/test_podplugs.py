@@ -102,6 +102,19 @@ async def test_what_is_back_under_other_numbers_takes_the_place(
         assert containers.links[FIRST] == {"/dev/usbdra/one/device": "/dev/zero"}
 
 
+async def test_what_is_lost_is_not_put_in_before_the_record_says_so(
+    world: World, containers: FakeContainers
+) -> None:
+    async with world.agent():
+        world.intact = False
+        world.attach(container=FIRST)
+        world.prepare(held(NULL))
+        await until(lambda: world.said().get("reason") == "LinkLost")
+        assert containers.nodes[FIRST] == {}
+        world.intact = True
+        await until(lambda: bool(world.said().get("attached")))
+
+
 async def test_another_agent_takes_out_what_its_records_say(
     world: World, containers: FakeContainers
 ) -> None:

@@ -235,6 +235,13 @@ def test_processes_that_go_and_files_that_are_not_there(host: Host) -> None:
     assert host.live.update_claim(CLAIM, {"usb": Wanted((NODE,))}) == []
 
 
+def test_an_agent_that_cannot_see_where_containers_are_says_so(host: Host) -> None:
+    host.proc.process(12, "/")
+    (host.proc.path / "12/cgroup").write_text("0::/../../kubepods/x\n")
+    with pytest.raises(KernelUnsupported, match="a cgroup namespace of its own"):
+        host.live.update_claim(CLAIM, {"usb": Wanted((NODE,))})
+
+
 def test_without_a_place_of_claims_nothing_is_known(host: Host, tmp_path: Path) -> None:
     (tmp_path / "mountinfo").write_text("")
     with pytest.raises(KernelUnsupported, match="no file system is known for /dev/usbdra"):

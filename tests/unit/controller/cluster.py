@@ -121,9 +121,10 @@ class Cluster:
         fresh = {"metadata": {"namespace": namespace, "name": name, "uid": f"c{next(self._ids)}"}}
         self._store(What.CLAIM, namespace, name, {**deepcopy(old or fresh), "status": status})
 
-    def attach(self, namespace: str, name: str, device: str, machine: str, holder: str) -> None:
-        """A USBAttachment whose pod holds the device's claim for a virtual machine."""
-        spec = {"device": device, "virtualMachine": {"name": machine}}
+    def attach(self, namespace: str, name: str, device: str, holder: str, **to: str) -> None:
+        """A USBAttachment whose pod holds the device's claim for a virtual machine, or a pod:
+        virtualMachine="NAME", pod="NAME"."""
+        spec = {"device": device, **{kind: {"name": what} for kind, what in to.items()}}
         item = {"metadata": {"uid": f"x{next(self._ids)}"}, "spec": spec}
         self._store(What.ATTACHMENT, namespace, name, {**item, "status": {"holderName": holder}})
 

@@ -106,13 +106,29 @@ def test_use_is_shown_as_the_agents_report_it(cluster: Cluster) -> None:
 def test_a_device_held_for_a_virtual_machine_says_so(cluster: Cluster) -> None:
     cluster.assign(STICK, "lab")
     cluster.settle()
-    cluster.attach("lab", "x", STICK, machine="vm", holder="holder")
+    cluster.attach("lab", "x", STICK, holder="holder", virtualMachine="vm")
     cluster.use("lab", STICK, ("holder",), ready=True)
     cluster.settle()
     assert cluster.condition(STICK, "Attached") == (
         "True",
         "AttachedToVirtualMachine",
         f"virtual machine lab/vm (claim {STICK}): as said",
+    )
+    cluster.delete(What.ATTACHMENT, "x", "lab")
+    cluster.settle()
+    assert cluster.condition(STICK, "Attached")[:2] == ("True", "AttachedToPod")
+
+
+def test_a_device_held_for_a_running_pod_says_so(cluster: Cluster) -> None:
+    cluster.assign(STICK, "lab")
+    cluster.settle()
+    cluster.attach("lab", "x", STICK, holder="holder", pod="app")
+    cluster.use("lab", STICK, ("holder",), ready=True)
+    cluster.settle()
+    assert cluster.condition(STICK, "Attached") == (
+        "True",
+        "AttachedToPod",
+        f"pod lab/app (claim {STICK}): as said",
     )
     cluster.delete(What.ATTACHMENT, "x", "lab")
     cluster.settle()
