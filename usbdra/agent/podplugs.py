@@ -8,7 +8,7 @@ decide what is plugged in where (plugs.py does) nor how (containers/live.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Protocol
@@ -29,6 +29,10 @@ class Containers(Protocol):
 
     def update_claim(self, claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
         """Change the containers that have these requests of the claim."""
+        ...
+
+    def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:
+        """End the containers that have one of these requests."""
         ...
 
     def update(self, pod: str, name: str, wanted: Wanted) -> None:
@@ -112,6 +116,10 @@ class ClaimContainers:
             with suppress(NotFound):
                 self._containers.update(record.pod, record.container, Wanted(gone=gone))
         return problems
+
+    def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:
+        """See LiveContainers.restart_claim."""
+        return self._containers.restart_claim(claim, requests)
 
 
 def _gone(record: PlugRecord) -> tuple[Gone, ...]:

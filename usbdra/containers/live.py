@@ -9,7 +9,7 @@ know records or the API; everything here is idempotent and blocks for some milli
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -97,6 +97,22 @@ class LiveContainers:
             problems += self._tried(container, [wanted[name] for name in sorted(requests)])
         return problems
 
+    def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:
+        """End every container that was given one of these requests: its pod starts it again.
+
+        Returns those that could not be ended. Raises KernelUnsupported as `update_claim`.
+        """
+        source = self._source()
+        problems = []
+        for container in self._processes.containers():
+            given = self._processes.given(container, source)
+            if any(g.claim == claim and g.request in requests for g in given):
+                try:
+                    self._kill(container)
+                except KernelUnsupported as error:
+                    problems.append(Problem(container, error))
+        return problems
+
     def update(self, pod: str, name: str, wanted: Wanted) -> None:
         """Change one container of a pod.
 
@@ -106,6 +122,22 @@ class LiveContainers:
         if container is None:
             raise NotFound(f"container {name[:12]} of pod {pod} does not run on this node")
         self._change(container, wanted)
+
+    def _kill(self, container: Container) -> None:
+        """All processes at once, by the kernel (Documentation/admin-guide/cgroup-v2.rst). No
+        number of a process is used, so no other one is met that has it by now."""
+        cgroup = self._cgroups / container.cgroups[0].lstrip("/")
+        try:
+            fd = os.open(cgroup / "cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(fd, b"1")
+            finally:
+                os.close(fd)
+        except FileNotFoundError as error:
+            if cgroup.exists():  # else it has ended by itself
+                raise KernelUnsupported("the kernel is older than 5.14: no cgroup.kill") from error
+        except OSError as error:
+            raise KernelUnsupported(f"cgroup.kill: {error.strerror}") from error
 
     def _tried(self, container: Container, wanted: Iterable[Wanted]) -> list[Problem]:
         problems: list[Problem] = []

@@ -116,6 +116,9 @@ class Acts:
                     raise
                 failures.append(error)
                 record = self._records.get(uid) or record
+            else:
+                if go_on:
+                    self._running.came(record, device)
         self._doing[uid] = "changing running containers"
         await self._running.fence(record)
         if go_on:  # before its links appear, for which a program may be waiting
@@ -132,8 +135,8 @@ class Acts:
         self._on_step(Step.FILES_WRITTEN, uid)
         await self._records.put(record)
         self._on_step(Step.PREPARED, uid)
-        if go_on:  # one that was made meanwhile, from files that did not say it yet
-            await self._running.give(record)
+        if go_on:  # to one too that was made meanwhile, from files that did not say it yet
+            await self._running.back(record)
         gone = await self.lost(record)
         if gone:
             names = ", ".join(d.name for d in record.devices if d.key in gone)

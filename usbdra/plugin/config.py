@@ -10,6 +10,7 @@ error that names it; nothing ever falls back to owner 0 or to a wider mode.
     childNodes: [tty, hidraw, video, sound, block]
     envPrefix: STICK
     driver: none
+    onReconnect: relink
     device: {name: usb-0951-1666-abc, node: node-a}
 """
 
@@ -46,7 +47,8 @@ MAX_ID = 2**32 - 2
 _MODE = re.compile(r"0?[0-7]{3}")
 _PREFIX = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-_FIELDS = ("owner", "childNodes", "envPrefix", "driver", "device")
+_FIELDS = ("owner", "childNodes", "envPrefix", "driver", "device", "onReconnect")
+RELINK, RESTART = "relink", "restartContainer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class DeviceConfig:
     uid, gid: None leaves the owner to the container's own user (CDI: container-edits.go gives
     device nodes without an owner to the process's user). mode: permission bits, never more
     than 0o666. child_nodes: names of SUBSYSTEMS. env_prefix: empty for the default made from
-    the request's name. host_drivers: False keeps interface drivers off the device.
+    the request's name. host_drivers: False keeps interface drivers off the device. on_reconnect:
+    what becomes of a running container when a device that it lost is back: RELINK or RESTART.
     """
 
     uid: int | None = None
@@ -74,6 +77,7 @@ class DeviceConfig:
     env_prefix: str = ""
     host_drivers: bool = True
     target: Target | None = None
+    on_reconnect: str = RELINK
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -130,6 +134,12 @@ def _apply(config: DeviceConfig, fields: Mapping[str, Any]) -> DeviceConfig:
         if fields["driver"] not in ("none", "host"):
             raise ConfigError(f"{KIND}.driver is {fields['driver']!r}; use `none` or `host`")
         config = replace(config, host_drivers=fields["driver"] == "host")
+    if "onReconnect" in fields:
+        if fields["onReconnect"] not in (RELINK, RESTART):
+            raise ConfigError(
+                f"{KIND}.onReconnect is {fields['onReconnect']!r}; use `{RELINK}` or `{RESTART}`"
+            )
+        config = replace(config, on_reconnect=fields["onReconnect"])
     if "device" in fields:
         config = replace(config, target=_target(fields["device"]))
     return config

@@ -10,7 +10,7 @@ containers itself (containers/live.py does).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from usbdra.containers.nodes import Node
 from usbdra.containers.rules import DeviceNumber
 from usbdra.errors import UsbdraError
 from usbdra.plugin import layout
+from usbdra.plugin.config import RESTART
 from usbdra.plugin.records import Records
 from usbdra.plugin.telling import Telling
 from usbdra.plugin.threads import in_thread
@@ -33,6 +34,10 @@ class Containers(Protocol):
         """Change the containers that have these requests of the claim."""
         ...
 
+    def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:
+        """End the containers that have one of these requests."""
+        ...
+
 
 class Running:
     """See module. Without `containers` nothing is changed in what runs."""
@@ -43,6 +48,7 @@ class Running:
         self._telling = telling
         self._lost: dict[ClaimUid, dict[Gone, str]] = {}
         self._told: dict[ClaimUid, set[str]] = {}
+        self._due: dict[ClaimUid, set[str]] = {}
         self._turn = asyncio.Lock()
 
     async def take(self, record: ClaimRecord, devices: Iterable[DeviceRecord]) -> None:
@@ -73,6 +79,26 @@ class Running:
             wanted = {n: Wanted(tuple(given.get(n, ())), taken.get(n, ())) for n in names}
             await self._update(record, wanted, "needs a restart to use its device again")
 
+    def came(self, record: ClaimRecord, device: DeviceRecord) -> None:
+        """A device that containers of the claim had lost is held again."""
+        if layout.settings(device).on_reconnect == RESTART:
+            self._due.setdefault(record.ref.uid, set()).add(device.base_request)
+
+    async def back(self, record: ClaimRecord) -> None:
+        """The claim has all it lost, and its files say so: containers that want it start again."""
+        await self.give(record)
+        due = self._due.pop(record.ref.uid, set())
+        if self._containers is None or not due:
+            return
+        try:
+            problems = await in_thread(self._containers.restart_claim, record.ref.uid, due)
+        except (UsbdraError, OSError) as error:
+            self._tell(record, f"containers could not be restarted: {error}")
+            return
+        for problem in problems:
+            where = f"container {problem.container.name[:12]} of pod {problem.container.pod}"
+            self._tell(record, f"{where} could not be restarted: {problem.error}")
+
     async def fence(self, record: ClaimRecord) -> None:
         """Before this claim's numbers are handed out: nobody who lost one of them has it still.
 
@@ -91,6 +117,7 @@ class Running:
         """The claim is over and has no containers any more."""
         self._lost.pop(uid, None)
         self._told.pop(uid, None)
+        self._due.pop(uid, None)
 
     def _by_request(self, uid: ClaimUid) -> Iterator[tuple[str, tuple[Gone, ...]]]:
         lost = self._lost.get(uid, {})

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -32,6 +32,10 @@ class FakeContainers:
         self.updates = 0
 
     def update_claim(self, claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
+        self.claims.append(claim)
+        return []
+
+    def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:
         self.claims.append(claim)
         return []
 
@@ -173,6 +177,8 @@ async def test_r60_what_is_lost_is_out_of_its_reach_at_once(
         assert both.update_claim(CLAIM, {"usb": Wanted(gone=(gone,))}) == []
         assert containers.claims == [CLAIM]
         assert containers.nodes[FIRST] == {}
+        assert both.restart_claim(CLAIM, {"usb"}) == []
+        assert containers.claims == [CLAIM, CLAIM]
         updates = containers.updates
         assert both.update_claim(CLAIM, {"usb": Wanted()}) == []
         assert both.update_claim(ClaimUid("other"), {"usb": Wanted(gone=(gone,))}) == []

@@ -216,6 +216,24 @@ def test_named_container_with_links_and_back(host: Host) -> None:
         host.live.update(POD, "00" * 32, gone)
 
 
+def test_containers_of_a_request_are_ended_by_the_kernel_and_no_others(host: Host) -> None:
+    for number in (0, 1):
+        (host.cgroup(number) / "cgroup.kill").touch()
+    assert host.live.restart_claim(CLAIM, {"usb"}) == []
+    assert (host.cgroup(0) / "cgroup.kill").read_text() == "1"
+    assert (host.cgroup(1) / "cgroup.kill").read_text() == ""
+    assert host.live.restart_claim(OTHER, {"else"}) == []
+    assert (host.cgroup(1) / "cgroup.kill").read_text() == ""
+
+
+def test_a_container_that_cannot_be_ended_is_told_of(host: Host) -> None:
+    (problem,) = host.live.restart_claim(CLAIM, {"usb"})
+    assert "older than 5.14" in str(problem.error)
+    (host.cgroup(0) / "cgroup.kill").mkdir()
+    (problem,) = host.live.restart_claim(CLAIM, {"usb"})
+    assert "cgroup.kill: Is a directory" in str(problem.error)
+
+
 def test_the_first_process_counts_and_not_who_came_later(host: Host, tmp_path: Path) -> None:
     (tmp_path / "fake").mkdir()
     later = f"{pod_cgroup(POD, NAMES[0])}/init.scope"

@@ -102,6 +102,7 @@ def test_r63_bad_modes_refuse(value: Any) -> None:
         (parameters(childNodes=[["tty"]]), "childNodes has"),
         (parameters(envPrefix="a-b"), "envPrefix is 'a-b'"),
         (parameters(driver="vfio"), "driver is 'vfio'"),
+        (parameters(onReconnect="evict"), "onReconnect is 'evict'; use `relink` or `restartCont"),
         (parameters(device={"name": "d"}), "device.node is None"),
         (parameters(device={"name": "A/B", "node": "n"}), "device.name is 'A/B'"),
     ],
@@ -113,7 +114,9 @@ def test_refusals_name_the_field(item: Any, text: str) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["owner", "childNodes", "envPrefix", "driver", "device", "x"]),
+        st.sampled_from(
+            ["owner", "childNodes", "envPrefix", "driver", "device", "onReconnect", "x"]
+        ),
         st.recursive(
             st.none() | st.integers() | st.text(max_size=6),
             lambda i: (

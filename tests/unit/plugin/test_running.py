@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from usbdra.errors import KernelUnsupported, Unreachable
 from usbdra.plugin.acts import Step
 from usbdra.types import ClaimUid
 
-from .claims import local_claim, remote_claim
+from .claims import local_claim, opaque, remote_claim
 from .test_losses import prepared
 from .world import Agent, World
 
@@ -168,6 +169,52 @@ async def test_containers_that_are_not_known_keep_no_claim_from_its_device(world
     record = await agent.preparer.restore(ref)
     assert record is not None
     assert (await told(agent))[0].startswith("a container may still use a number")
+
+
+def restarting() -> dict[str, Any]:
+    """A claim whose containers want to be started again."""
+    body = remote_claim()
+    body["status"]["allocation"]["devices"]["config"] = [opaque(onReconnect="restartContainer")]
+    return body
+
+
+async def test_containers_are_restarted_when_the_device_is_back_and_the_files_say_so(
+    world: World,
+) -> None:
+    agent, [ref] = await prepared(world, restarting())
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    agent.attacher.failures["stick"] = Unreachable("node a does not answer")
+    with pytest.raises(Unreachable):
+        await agent.preparer.restore(ref)
+    assert agent.containers.restarted == []
+    agent.attacher.failures.clear()
+    steps: list[Step] = []
+    agent.at_step = lambda step: steps.append(step) if not agent.containers.restarted else None
+    await agent.preparer.restore(ref)
+    assert agent.containers.restarted == [(ref.uid, {"usb"})]
+    assert steps[-1] is Step.PREPARED
+    agent.containers.restarted.clear()
+    await agent.preparer.restore(ref)
+    assert agent.containers.restarted == []
+
+
+async def test_nothing_is_restarted_for_a_loss_that_was_none(world: World) -> None:
+    agent, [ref] = await prepared(world, restarting())
+    ((_, held),) = world.kernel.ports.values()
+    assert held.link is not None
+    agent.preparer.losses.link_ended(held.link)
+    await agent.preparer.restore(ref)
+    assert agent.containers.restarted == []
+
+
+async def test_what_cannot_be_restarted_is_told(world: World) -> None:
+    agent, [ref] = await prepared(world, restarting())
+    container = Container("pod-1", "ab" * 32, ("/x",), 7)
+    agent.containers.problems = [Problem(container, KernelUnsupported("no cgroup.kill"))]
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    await agent.preparer.restore(ref)
+    said = "container abababababab of pod pod-1 could not be restarted: no cgroup.kill"
+    assert said in await told(agent)
 
 
 async def test_local_devices_are_given_again_too(world: World) -> None:

@@ -8,7 +8,7 @@ The kernel and the disk outlive an agent; `World.agent()` starts another one on 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -250,6 +250,13 @@ class FakeContainers:
         self.problems: list[Problem] = []
         self.error: Exception | None = None
         self.calls: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = []
+        self.restarted: list[tuple[str, set[str]]] = []
+
+    def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:
+        if self.error is not None:
+            raise self.error
+        self.restarted.append((claim, set(requests)))
+        return self.problems
 
     def update_claim(self, claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
         if self.error is not None:
