@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import stat
 import sys
 import time
@@ -53,6 +54,7 @@ class Container:
     """What runs inside, asked from outside."""
 
     def __init__(self, cgroup: Path, links: Path) -> None:
+        self._status: int | None = None
         down, self._ask = os.pipe()
         self._answer, up = os.pipe()
         self.pid = os.fork()
@@ -86,10 +88,13 @@ class Container:
         self.ask(f"os.mknod({str(path)!r}, {stat.S_IFCHR | 0o666}, {device})")
         return self.opens(path)
 
-    def end(self) -> None:
-        os.close(self._ask)
-        self._answers.close()
-        os.waitpid(self.pid, 0)
+    def end(self) -> int:
+        """Its status; again is no error."""
+        if self._status is None:
+            os.close(self._ask)
+            self._answers.close()
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status
 
 
 def _be_container(cgroup: Path, links: Path, down: int, up: int) -> None:
@@ -208,6 +213,10 @@ def run() -> dict[str, float]:
         assert program_of(cgroup) == RUNTIME, "something is left of us"
         assert container.opens(OLD_PATH)
         assert not container.makes(NEW)
+        assert other.restart_claim(CLAIM, {"other"}) == []
+        assert container.opens(OLD_PATH)
+        assert other.restart_claim(CLAIM, {"usb"}) == []
+        assert container.end() == -signal.SIGKILL
     return times
 
 
