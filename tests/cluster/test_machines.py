@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import driver
+from tests.cluster.assigning import assign
 from tests.cluster.bed import ClusterBed
 from tests.cluster.driver import GROUP
 from tests.cluster.gadgets import Gadget, Gadgets
@@ -135,21 +136,6 @@ def begins(gadget: Gadget) -> str:
     return text.split()[0]
 
 
-def assigned(bed: ClusterBed, space: Space, serial: str) -> str:
-    """Assign the device with this serial to the namespace; its name there."""
-    api, kind = bed.api, f"nodeusbdevices.{GROUP}"
-    found = json.loads(api.kubectl("get", kind, "-o", "json"))["items"]
-    (name,) = [
-        str(item["metadata"]["name"])
-        for item in found
-        if item.get("status", {}).get("attributes", {}).get("serial") == serial
-    ]
-    patch = json.dumps({"spec": {"assignedNamespace": space.name}})
-    api.kubectl("patch", kind, name, "--type=merge", "-p", patch)
-    api.kubectl("wait", f"{kind}/{name}", "--for=condition=Assigned", "--timeout=60s")
-    return name
-
-
 @pytest.fixture
 def machine(space: Space) -> Machine:
     """A machine that runs on node b, and whose guest is up."""
@@ -162,7 +148,8 @@ def test_r64_a_disk_goes_into_a_running_machine_comes_back_three_times_and_leave
     usb: ClusterBed, gadgets: Gadgets, machine: Machine, space: Space
 ) -> None:
     stick = gadgets.plug("a", SERIAL)
-    name = assigned(usb, space, SERIAL)
+    name = gadgets.published(SERIAL)["name"]
+    assign(usb, name, space.name)
     console = Console(space, "vm-1")
     try:
         console.wait("guest: ready", BOOT_SECONDS)
