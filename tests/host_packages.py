@@ -57,7 +57,8 @@ def main(which: str) -> int:
     if os.geteuid() != 0:
         print(f"   not root: run  apt-get install {' '.join(missing)}", file=sys.stderr)
         return 1
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    # Programs are wanted, and not the services that come with some (prometheus).
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "SYSTEMD_OFFLINE": "1"}
     subprocess.run(["apt-get", "-qq", "update"], check=True, env=env)
     missing = [name for name in missing if name not in OPTIONAL or available(name)]
     install = ["apt-get", "-qq", "install", "-y", "--no-install-recommends", *missing]
