@@ -131,7 +131,7 @@ class Settings:
     pki_dir: Path = _setting(Path("/etc/usbdra/pki"), _path)
     run_dir: Path = _setting(Path("/run/usbdra"), _path)
     log_level: str = _setting("info", _choice("debug", "info", "warning", "error"))
-    log_format: str = _setting("text", _choice("text", "json"))
+    log_format: str = _setting("text", _choice("text", "json", "auto"))
 
 
 def load(

@@ -27,15 +27,35 @@ _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "ascti
 def setup(level: str = "info", form: str = "text", stream: TextIO | None = None) -> None:
     """Send our log lines to the stream (default: standard error); replaces an earlier set-up.
 
-    level: debug, info, warning, error. form: `text` for people, `json` for one object a line.
+    level: debug, info, warning, error. form: `text` for people, `json` for one object a line,
+    `auto` for text on a terminal and JSON elsewhere.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    stream = stream or sys.stderr
+    if form == "auto":
+        form = "text" if stream.isatty() else "json"
+    handler = _Handler(stream, level)
     handler.addFilter(OnceFilter())
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logger = logging.getLogger("usbdra")
     logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
     logger.propagate = False
+
+
+def toggle_debug() -> None:
+    """Debug lines from now on, or the level of the set-up again; a line says which."""
+    logger = logging.getLogger("usbdra")
+    level = next((h.configured for h in logger.handlers if isinstance(h, _Handler)), "info")
+    level = level if logger.level == logging.DEBUG else "debug"
+    logger.setLevel(level.upper())
+    always("log level changed", {"to": level})
+
+
+def always(message: str, fields: Mapping[str, object]) -> None:
+    """A line whatever the level: somebody asked for it."""
+    logger = logging.getLogger("usbdra")
+    where = (logger.name, logging.INFO, "", 0, message, (), None)
+    logger.handle(logger.makeRecord(*where, extra=fields))
 
 
 @contextmanager
@@ -46,6 +66,14 @@ def context(**fields: object) -> Iterator[None]:
         yield
     finally:
         _context.reset(token)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """Remembers the level of the set-up."""
+
+    def __init__(self, stream: TextIO, configured: str) -> None:
+        super().__init__(stream)
+        self.configured = configured
 
 
 class TextFormatter(logging.Formatter):
@@ -117,6 +145,8 @@ def _short_name(record: logging.LogRecord) -> str:
 
 
 def _plain(value: object) -> str:
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=str)
     text = _escaped(str(value))
     return f'"{text}"' if not text or any(c in text for c in ' ="') else text
 

@@ -11,14 +11,19 @@ import logging
 import signal
 from collections.abc import Coroutine
 
+from usbdra.dumping import StateDump, answering
+
 log = logging.getLogger(__name__)
 
 
-async def until_told(work: Coroutine[None, None, None], name: str) -> None:
+async def until_told(
+    work: Coroutine[None, None, None], name: str, dump: StateDump | None = None
+) -> None:
     """Run `work` until it ends by itself, or until a signal cancels it, and let it clean up.
 
-    A second signal does not cut the cleaning short: the one who is in a hurry has SIGKILL. Raises
-    what `work` raises.
+    Meanwhile signals are answered as dumping.py says, with the state of `dump`. A second signal
+    to stop does not cut the cleaning short: the one who is in a hurry has SIGKILL. Raises what
+    `work` raises.
     """
     task = asyncio.create_task(work)
 
@@ -30,7 +35,8 @@ async def until_told(work: Coroutine[None, None, None], name: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     try:
-        await task
+        with answering(dump or StateDump()):
+            await task
     except asyncio.CancelledError:
         log.info("%s stopped", name)
     finally:

@@ -246,6 +246,9 @@ class Endpoints:
     peer: str
     peer_port: int
 
+    def __str__(self) -> str:
+        return f"{self.local}:{self.local_port}-{self.peer}:{self.peer_port}"
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteDevice:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
 import sys
@@ -65,8 +66,13 @@ async def test_it_stands_for_election_answers_probes_and_gives_the_lease_back(
     assert await answer(port, "/livez") == 200
     assert await answer(port, "/readyz") == 200
     assert await answer(port, "/other") == 404
+    process.send_signal(signal.SIGUSR2)
+    assert await answer(port, "/livez") == 200
     process.send_signal(signal.SIGTERM)
     _, log = await process.communicate()
+    said = [json.loads(line) for line in log.splitlines()]
+    (state,) = (line["state"] for line in said if line["message"] == "state")
+    assert state["controller"]["leads"] is True
     assert process.returncode == 0, log.decode()
     assert b'"controller stopped"' in log
     assert holder(await admin.get(LEASE, NAME, NAMESPACE)) == ""

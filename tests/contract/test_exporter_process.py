@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
+from typing import Any
 
 import pytest
 
 from tests.contract.exporting import CLAIM, NAME, World, driver_of
-from tests.fakes.exporter import UID
+from tests.fakes.exporter import UID, ExporterProcess
 from tests.fakes.kernel_stub import USED
 from usbdra.errors import PeerRefused, UsbdraError
 from usbdra.transport import ktls
@@ -90,3 +93,28 @@ async def test_a_node_that_is_elsewhere_is_refused_by_the_agent(
     (line,) = (one for one in caplog.records if one.name == "usbdra.audit")
     assert line.__dict__["decision"] == "refused"
     assert line.__dict__["uid"] == "u-1"
+
+
+async def test_by_signals_it_tells_its_state_and_more_of_its_log(world: World) -> None:
+    exporter = world.exporter
+    assert exporter.process is not None
+    async with world.link() as link:
+        await link.inventory()
+        exporter.process.send_signal(signal.SIGUSR2)
+        await until_said(exporter, '"message": "state"')
+    (state,) = (one["state"] for one in lines(exporter) if one["message"] == "state")
+    assert state["connections"]["accepted"] == 1
+    assert state["connections"]["open"] == 1
+    exporter.process.send_signal(signal.SIGUSR1)
+    await until_said(exporter, '"to": "debug"')
+    assert exporter.process.poll() is None
+
+
+def lines(exporter: ExporterProcess) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in exporter.log.splitlines()]
+
+
+async def until_said(exporter: ExporterProcess, text: str) -> None:
+    async with asyncio.timeout(10):
+        while text not in exporter.log:
+            await asyncio.sleep(0.005)

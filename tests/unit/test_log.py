@@ -77,3 +77,17 @@ def test_a_flood_of_warnings_is_remembered_within_bounds() -> None:
     once = log.OnceFilter(limit=2)
     passed = [once.filter(logging.makeLogRecord({"once": key})) for key in "abca"]
     assert passed == [True, True, True, True]  # c pushed a out
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_people_at_a_terminal_get_text_and_everybody_else_json(stream: io.StringIO) -> None:
+    terminal = Terminal()
+    for each in (terminal, stream):
+        log.setup("info", "auto", each)
+        logger.info("one", extra={"device": "1-1", "some": {"a": 1}})
+    assert terminal.getvalue().endswith('INFO exporter.server: one device=1-1 some={"a": 1}\n')
+    assert json.loads(stream.getvalue())["some"] == {"a": 1}

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from random import SystemRandom
 
-from usbdra.agent import fault
+from usbdra.agent import fault, telling
 from usbdra.agent.addresses import NodeAddresses
 from usbdra.agent.assignments import Assignments
 from usbdra.agent.certificate import NodeCertificate
@@ -45,6 +45,7 @@ from usbdra.discovery import hostuse, tree
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import LiveInventory
 from usbdra.discovery.uevent import NetlinkSource, UeventHub
+from usbdra.dumping import StateDump
 from usbdra.errors import KernelUnsupported
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.fence import no_fence
@@ -82,10 +83,11 @@ FALLBACK_FIELDS = frozenset({"allowMultipleAllocations", "capacity.requestPolicy
 
 async def run(options: AgentOptions) -> None:
     """Be the node's agent until SIGTERM or SIGINT."""
-    await until_told(_serve(options), "agent")
+    dump = StateDump()
+    await until_told(_serve(options, dump), "agent", dump)
 
 
-async def _serve(options: AgentOptions) -> None:
+async def _serve(options: AgentOptions, dump: StateDump) -> None:
     async with AsyncExitStack() as stack:
         probes = Probes(socket_path(options.run_dir, options.pod_uid))
         await probes.start()
@@ -96,7 +98,9 @@ async def _serve(options: AgentOptions) -> None:
         hub = UeventHub(NetlinkSource())
         hub.start()
         stack.callback(hub.close)
-        await Agent(options, api, hub, probes, metering).run()
+        agent = Agent(options, api, hub, probes, metering)
+        telling.follow(dump, agent.parts())
+        await agent.run()
 
 
 class Agent:
@@ -259,7 +263,7 @@ class Agent:
             group.create_task(self._refusals.run())
             ready = self._certificate.ready if self._certificate is not None else None
             group.create_task(self._export.run(ready))
-            group.create_task(self._metering.serve(self._api, self._parts()))
+            group.create_task(self._metering.serve(self._api, self.parts()))
             group.create_task(self._publish())
             group.create_task(self._supervisor.run())
             group.create_task(self._holds.run())
@@ -279,15 +283,16 @@ class Agent:
             )
             await asyncio.Event().wait()
 
-    def _parts(self) -> Parts:
-        """What metrics are read from."""
+    def parts(self) -> Parts:
+        """What metrics and dumps are read from."""
         return Parts(
             ready=lambda: self._probes.states["ready"],
             snapshot=lambda: self._live.snapshot,
             ports=self._port_count,
             records=self._claim_records,
             restoring=lambda: self._supervisor.restoring,
-            sessions=lambda: self._broker.sessions,
+            holders=self._broker.holders,
+            queued=lambda: self._reporter.waiting,
             links=partial(measure.links_to, self._options.port),
             slices=lambda: self._publisher.stats if self._publisher else None,
             pki=self._pki,
@@ -350,7 +355,8 @@ class Agent:
         return [record.ref for record in records if record is not None]
 
     async def _follow_devices(self) -> None:
-        async for _ in self._live.watch():
+        async for change in self._live.watch():
+            telling.tell(change)
             self._supervisor.devices_changed()
             self._holds.devices_changed()
 

@@ -356,6 +356,7 @@ def _facts(order: Order, attachment: Attachment) -> dict[str, object]:
         "device": order.name,
         "node": order.node,
         "port": attachment.port,
+        "link": str(attachment.link),
         "took_ms": {phase: round(s * 1e3, 1) for phase, s in attachment.timings},
         "unsettled": list(attachment.unsettled),
     }

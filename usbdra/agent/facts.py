@@ -38,7 +38,10 @@ class Parts:
     ports: PortCount
     records: Callable[[], Iterable[ClaimRecord]]
     restoring: Callable[[], int]
-    sessions: Callable[[], int]
+    holders: Callable[[], Mapping[str, str]]
+    """Who has which device of this node, by bus id."""
+    queued: Callable[[], int]
+    """Reports of claims that wait for the API server."""
     links: Callable[[], Mapping[Endpoints, Counters]]
     """May block."""
     slices: Callable[[], Stats | None]
@@ -83,7 +86,7 @@ class AgentFacts:
         return [
             *_spread("usbdra_claims", phases),
             Fact("usbdra_claims_restoring", self._parts.restoring()),
-            Fact("usbdra_sessions", self._parts.sessions()),
+            Fact("usbdra_sessions", len(self._parts.holders())),
         ]
 
     async def links(self) -> Iterable[Fact]:

@@ -114,6 +114,11 @@ class KubeReporter:
         """Tell the API server what is queued, for ever."""
         await keep_sending(self._work, self._flush, self._backoff, log, "claim reports")
 
+    @property
+    def waiting(self) -> int:
+        """Reports that the API server has not yet."""
+        return len(self._status) + len(self._notes)
+
     async def flushed(self) -> None:
         """One attempt to send everything that is queued: for an orderly stop."""
         try:

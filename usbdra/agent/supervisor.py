@@ -163,11 +163,12 @@ class Supervisor:
                     record = await self._restore(ref)
                 except UsbdraError as error:
                     self._on_tried(error.reason)
+                    facts = {"claim": str(ref), "reason": error.reason}
                     if _denied(error):
-                        log.warning("%s is not attached again: %s", ref, error)
+                        log.warning("%s is not attached again: %s", ref, error, extra=facts)
                         lost.pause = self._pauses.longest
                         return
-                    log.warning("%s is not whole again: %s", ref, error)
+                    log.warning("%s is not whole again: %s", ref, error, extra=facts)
                     continue
                 except Exception:  # our own bug must not end the watch over a claim in use
                     self._on_tried("InternalError")
@@ -177,7 +178,8 @@ class Supervisor:
                     self._on_tried("ok")
                 if record is not None and lost.again:
                     continue
-                log.info("%s is %s", ref, "over" if record is None else "whole again")
+                state = "over" if record is None else "whole again"
+                log.info("%s is %s", ref, state, extra={"claim": str(ref)})
                 return
         finally:
             lost.task = None

@@ -54,6 +54,7 @@ class AttachmentsPart:
             workers=options.workers,
             on_done=partial(metering.looked, "attachments"),
         )
+        office.dump.add("attachments", self.queue.state)
         metering.follow_queue("attachments", lambda: (self.queue.depth, self.queue.failing))
         ours, held = f"{MANAGED_BY}={MANAGER}", contract.attachment_key
         self._mirrors = {

@@ -15,6 +15,7 @@ from usbdra.controller.leader import Leader
 from usbdra.controller.metering import Metering
 from usbdra.controller.options import ControllerOptions
 from usbdra.controller.parts import Office, factories, run_parts
+from usbdra.dumping import StateDump
 from usbdra.kube.client import KubeClient
 from usbdra.stopping import until_told
 
@@ -23,10 +24,11 @@ log = logging.getLogger(__name__)
 
 async def run(options: ControllerOptions) -> None:
     """Be a controller until SIGTERM or SIGINT."""
-    await until_told(serve(options), "controller")
+    dump = StateDump()
+    await until_told(serve(options, dump), "controller", dump)
 
 
-async def serve(options: ControllerOptions) -> None:
+async def serve(options: ControllerOptions, dump: StateDump) -> None:
     """Stand for election again and again, until cancelled."""
     async with AsyncExitStack() as stack:
         seen = asyncio.Event()
@@ -44,7 +46,8 @@ async def serve(options: ControllerOptions) -> None:
             await page.start()
             stack.push_async_callback(page.stop)
         leader = Leader(api, options.lease, options.namespace, options.identity, on_seen=seen.set)
-        office = Office(api, options, metering)
+        office = Office(api, options, metering, dump)
+        dump.add("controller", lambda: {"identity": options.identity, "leads": leader.leading})
         async with asyncio.TaskGroup() as group:
             group.create_task(metering.serve(lambda: leader.leading))
             while True:

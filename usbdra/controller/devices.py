@@ -7,6 +7,7 @@ Owns the watches, the queue and the carrying out of decisions. Decides nothing: 
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -61,6 +62,8 @@ class DevicesPart:
         )
         metering.follow_queue("devices", lambda: (self.queue.depth, self.queue.failing))
         metering.follow_world(self._world.numbers)
+        office.dump.add("devices", self.queue.state)
+        office.dump.add("world", lambda: asdict(self._world.numbers()))
         trims: dict[What, Trim] = {
             What.NODE_DEVICE: lambda item: trimmed(item, "spec", "status"),
             What.DEVICE: lambda item: trimmed(item, "status"),
@@ -121,6 +124,9 @@ class DevicesPart:
         about |= {key: meta[key] for key in ("namespace", "uid") if key in meta}
         conditions = stored["status"].get("conditions") or ()
         for news in changes(what, about, before.get("status") or {}, conditions):
+            facts = {"device": meta["name"], "reason": news.reason, "note": news.note}
+            where = {"namespace": meta["namespace"]} if "namespace" in meta else {}
+            log.info("state changed", extra={"kind": kind.kind, **facts, **where})
             body = event(news, event_name(), datetime.now(UTC), self._driver, self._identity)
             try:
                 await self._api.create(EVENT, body, body["metadata"]["namespace"])

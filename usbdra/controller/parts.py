@@ -16,6 +16,7 @@ from typing import Protocol
 from usbdra.controller.issuing import Issuing
 from usbdra.controller.metering import Metering
 from usbdra.controller.options import ControllerOptions
+from usbdra.dumping import StateDump
 from usbdra.kube.client import KubeClient
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Office:
     api: KubeClient
     options: ControllerOptions
     metering: Metering = field(default_factory=lambda: Metering(None))
+    dump: StateDump = field(default_factory=StateDump)
 
 
 class Part(Protocol):

@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from usbdra.dumping import MAX_ITEMS, some
 from usbdra.errors import UsbdraError
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,14 @@ class WorkQueue:
     def failing(self) -> int:
         """Keys whose last look failed."""
         return len(self._failures)
+
+    def state(self) -> dict[str, object]:
+        """For a dump: what is worked on, what waits, and what fails how often."""
+        return {
+            "active": sorted(self._active)[:MAX_ITEMS],
+            "waiting": len(self._dirty - self._active),
+            "failing": some(dict(self._failures)),
+        }
 
     async def drained(self) -> None:
         """Wait until nothing is to be done now; dates in the future do not count."""

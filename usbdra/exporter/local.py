@@ -171,10 +171,9 @@ class LocalBroker:
         if lease is not None:
             await self._close(lease)
 
-    @property
-    def sessions(self) -> int:
-        """Devices that are given away, or on their way back."""
-        return len(self._leases)
+    def holders(self) -> dict[str, str]:
+        """Who has which device, in words, by bus id; also one that is on its way back."""
+        return {busid: lease.session.holder for busid, lease in self._leases.items()}
 
     def holder(self, busid: BusId) -> str | None:
         """Who has the device over the network, in words; None when nobody."""

@@ -11,10 +11,11 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from usbdra.dumping import StateDump
 from usbdra.errors import ConfigError, UsbdraError
 from usbdra.exporter.counts import CountsServer
 from usbdra.exporter.identity import RemoteIdentity
@@ -52,7 +53,7 @@ def require_no_privilege() -> None:
         )
 
 
-async def run(options: ExporterOptions) -> None:
+async def run(options: ExporterOptions, dump: StateDump) -> None:
     """Serve until cancelled. Running links are the kernel's and go on when this ends."""
     broker = RemoteBroker(options.socket, options.agent_uid)
     identity = RemoteIdentity(broker.identity)
@@ -67,6 +68,7 @@ async def run(options: ExporterOptions) -> None:
             policy=options.policy,
         )
         await _until("not listening yet", server.start)
+        dump.add("connections", lambda: {**asdict(server.stats), "open": server.open_connections})
         counts = CountsServer(options.counts, options.agent_uid, lambda: server.stats)
         try:
             if options.counts:

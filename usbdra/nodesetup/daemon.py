@@ -13,6 +13,7 @@ from pathlib import Path
 
 from usbdra import kmod
 from usbdra.discovery.uevent import NetlinkSource, UeventHub
+from usbdra.dumping import StateDump
 from usbdra.kube.client import KubeClient
 from usbdra.nodesetup.libkmod import Libkmod
 from usbdra.nodesetup.metering import Metering
@@ -36,10 +37,11 @@ class SetupOptions:
 
 async def run(options: SetupOptions) -> None:
     """Keep the node prepared until SIGTERM or SIGINT."""
-    await until_told(_serve(options), "node-setup")
+    dump = StateDump()
+    await until_told(_serve(options, dump), "node-setup", dump)
 
 
-async def _serve(options: SetupOptions) -> None:
+async def _serve(options: SetupOptions, dump: StateDump) -> None:
     async with AsyncExitStack() as stack:
         metering = Metering(options.metrics)
         api = await KubeClient.connect(options.kubeconfig, on_answer=metering.answered)
@@ -56,6 +58,7 @@ async def _serve(options: SetupOptions) -> None:
             root=options.root,
             on_ready=_Marker(options.ready_file),
         )
+        dump.add("node", lambda: setup.seen().told())
         async with asyncio.TaskGroup() as group:
             group.create_task(metering.serve(setup.seen))
             group.create_task(setup.run())

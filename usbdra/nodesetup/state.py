@@ -40,6 +40,12 @@ class Seen:
     labelled: bool = False
     """The label says what is true."""
 
+    def told(self) -> dict[str, object]:
+        """For a dump."""
+        verdict = {"reason": self.verdict.reason} if self.verdict else {}
+        modules = {module.name: module.state.value for module in self.modules}
+        return {**verdict, "labelled": self.labelled, "modules": modules}
+
 
 @dataclass(slots=True)
 class Memory:

@@ -85,6 +85,7 @@ class Telling:
             note = f"{reason}: {text}"
             for single in _single([device]):
                 self._board.set(DeviceHealth(single.pool, single.device, Health.UNHEALTHY, note))
+            log.warning("device lost", extra=_facts(record, device, reason))
             self._event(record.ref, reason, note, warning=True)
         self._status(record)
 
@@ -95,6 +96,8 @@ class Telling:
         if not back:
             return
         known -= back
+        for device in (d for d in record.devices if d.key in back):
+            log.info("device is back", extra=_facts(record, device))
         for device in _single(d for d in record.devices if d.key in back):
             self._board.set(DeviceHealth(device.pool, device.device, Health.HEALTHY))
         self._status(record)
@@ -105,7 +108,8 @@ class Telling:
 
     def failed(self, ref: ClaimRef, error: UsbdraError) -> None:
         """A call for the claim ended with this error."""
-        log.warning("%s: %s", ref, error)
+        facts = {"claim": str(ref), "reason": error.reason}
+        log.warning("%s: %s", ref, error, extra=facts)
         self._event(ref, error.reason, str(error), warning=True)
 
     def restart_needed(self, record: ClaimRecord, text: str) -> None:
@@ -164,3 +168,17 @@ class Telling:
 def _single(devices: Iterable[DeviceRecord]) -> Iterable[DeviceRecord]:
     """Devices whose published entry is theirs alone: a share's health says nothing of others."""
     return (device for device in devices if device.share_id is None and device.exclusive)
+
+
+def _facts(record: ClaimRecord, device: DeviceRecord, reason: str = "") -> dict[str, object]:
+    """For the log: whose it is, from where, by which link."""
+    facts: dict[str, object] = {
+        "claim": str(record.ref),
+        "device": device.name,
+        "node": device.node,
+    }
+    if device.held is not None and device.held.port is not None:
+        facts["port"] = device.held.port
+    if device.held is not None and device.held.link is not None:
+        facts["link"] = str(device.held.link)
+    return {**facts, "reason": reason} if reason else facts

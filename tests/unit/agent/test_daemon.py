@@ -15,10 +15,12 @@ from tests.fakes.exporter import free_port
 from tests.fakes.kernel import FakeKernel
 from tests.fakes.kube import FakeKube
 from tests.unit.plugin.conftest import grpc_ends, grpc_poller
+from usbdra.agent import telling
 from usbdra.agent.daemon import Agent
 from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.probes import Probes, ask, socket_path
+from usbdra.dumping import StateDump
 from usbdra.kube.types import NODE, RESOURCE_SLICE
 from usbdra.types import NodeName
 
@@ -28,7 +30,7 @@ __all__ = ["grpc_ends", "grpc_poller"]
 @asynccontextmanager
 async def running(
     root: Path, kubelet: Path, kernel: FakeKernel, api: FakeKube
-) -> AsyncIterator[AgentOptions]:
+) -> AsyncIterator[tuple[AgentOptions, Any]]:
     options = AgentOptions(
         node=NodeName("a"),
         pod_uid="pod-1",
@@ -48,7 +50,7 @@ async def running(
     agent: Any = Agent(options, api, kernel.events, probes, metering)  # type: ignore[arg-type]
     task = asyncio.create_task(agent.run())
     try:
-        yield options
+        yield options, agent
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -93,7 +95,7 @@ async def test_an_agent_starts_follows_its_node_and_stops(
     api = FakeKube()
     api.put(NODE, {"metadata": {"name": "a"}})
     kernel.stub.plug(3, serial=b"A1")
-    async with running(tmp_path, kubelet, kernel, api) as options:
+    async with running(tmp_path, kubelet, kernel, api) as (options, agent):
         await until(lambda: offered(api) == ["usb-0781-5581-a1"])
         stick = kernel.stub.plug(4, serial=b"B2")
         await until(lambda: offered(api) == ["usb-0781-5581-a1", "usb-0781-5581-b2"])
@@ -101,6 +103,12 @@ async def test_an_agent_starts_follows_its_node_and_stops(
         await until(lambda: offered(api) == ["usb-0781-5581-a1"])
         probe = socket_path(options.run_dir, options.pod_uid)
         assert await asyncio.to_thread(ask, probe, "ready")
+        dump = StateDump()
+        telling.follow(dump, agent.parts())
+        state: Any = dump.read()
+        assert state["devices"]["usb-0781-5581-a1"]["offer"] == "cluster"
+        assert state["ports"] == {"high free": 8, "super free": 8}
+        assert state["agent"]["ready"] is True
         text = await scraped(options)
         assert 'usbdra_devices{offer="cluster",speed="high"} 1.0' in text
         assert 'usbdra_ports{hub="high",state="free"} 8.0' in text

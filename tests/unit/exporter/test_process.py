@@ -13,6 +13,7 @@ import pytest
 
 from tests.fakes.broker import FakeBroker
 from tests.fakes.certificates import certificates
+from usbdra.dumping import StateDump
 from usbdra.errors import ConfigError
 from usbdra.exporter import process
 from usbdra.exporter.desk import Desk
@@ -49,7 +50,7 @@ async def test_it_waits_for_the_agent_and_for_the_port(
         listen=Listen(("127.0.0.1",), port, reuse_port=True),
         encryption=Encryption.OFF,
     )
-    running = asyncio.create_task(process.run(options))
+    running = asyncio.create_task(process.run(options, StateDump()))
 
     async def said(text: str) -> None:
         async with asyncio.timeout(5):
@@ -104,7 +105,7 @@ async def test_without_kernel_tls_it_listens_only_where_that_is_allowed(
                 listen=Listen(("127.0.0.1",), 0),
                 encryption=encryption,
             )
-            running = asyncio.create_task(process.run(options))
+            running = asyncio.create_task(process.run(options, StateDump()))
             async with asyncio.timeout(5):
                 while said not in caplog.text:
                     await asyncio.sleep(0.002)

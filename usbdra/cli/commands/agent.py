@@ -57,7 +57,7 @@ _BOOL = click.Choice(("true", "false"))
     help="The user that `usbdra exporter` runs as.",
 )
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
-@click.option("--log-format", type=click.Choice(("text", "json")), default="json")
+@click.option("--log-format", type=click.Choice(("auto", "text", "json")), default="auto")
 @click.option(
     "--kubelet-dir",
     type=click.Path(path_type=Path),

@@ -53,7 +53,7 @@ from usbdra.cli.invocation import Invocation, pass_invocation
     help="Serve it everywhere, with tls.crt and tls.key of this directory.",
 )
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
-@click.option("--log-format", type=click.Choice(("text", "json")), default="json")
+@click.option("--log-format", type=click.Choice(("auto", "text", "json")), default="auto")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
 @pass_invocation
 def controller_command(

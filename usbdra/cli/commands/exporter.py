@@ -37,7 +37,7 @@ from usbdra.cli.invocation import Invocation, pass_invocation
 )
 @click.option("--pod-uid", envvar="POD_UID", default="", help="UID of the exporter's own pod.")
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
-@click.option("--log-format", type=click.Choice(("text", "json")), default="json")
+@click.option("--log-format", type=click.Choice(("auto", "text", "json")), default="auto")
 @pass_invocation
 def exporter_command(
     invocation: Invocation,
@@ -58,6 +58,7 @@ def exporter_command(
     touches devices. The DaemonSet of the chart starts it; it refuses to run as root.
     """
     from usbdra import log
+    from usbdra.dumping import StateDump
     from usbdra.exporter import counts, process
     from usbdra.exporter.policy import AccessPolicy, parse_networks
     from usbdra.exporter.server import Listen
@@ -82,4 +83,5 @@ def exporter_command(
         encryption=Encryption(settings.encryption),
         counts=counts.name_of(pod_uid or "standalone") if metrics else "",
     )
-    asyncio.run(until_told(process.run(options), "exporter"))
+    dump = StateDump()
+    asyncio.run(until_told(process.run(options, dump), "exporter", dump))

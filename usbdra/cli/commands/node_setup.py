@@ -25,7 +25,7 @@ from usbdra.cli.invocation import Invocation, pass_invocation
     "--metrics-port", type=TCP_PORT, metavar="PORT", help="Serve /metrics; without: nothing."
 )
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")))
-@click.option("--log-format", type=click.Choice(("text", "json")), default="json")
+@click.option("--log-format", type=click.Choice(("auto", "text", "json")), default="auto")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: service account.")
 @pass_invocation
 def node_setup_command(
