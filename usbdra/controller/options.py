@@ -38,8 +38,9 @@ class ControllerOptions:
     lease: str = "usbdra-controller"
     absent_grace: float = 600.0
     """How long a NodeUSBDevice that is absent and not assigned is kept."""
-    workers: int = 8
-    """Objects worked on at once."""
+    workers: int = 32
+    """Devices worked on at once: requests under way, so what an API server that takes 50 ms for a
+    write still lets through is 600 a second."""
     health: tuple[str, int] = ("", 8081)
     """Address and TCP port of /livez and /readyz; "" for every address."""
     metrics: tuple[str, int] | None = None

@@ -135,5 +135,16 @@ async def from_kubeconfig(file: Path, context: str = "") -> Access:
     )
 
 
+def proxy_from_environment(server: str) -> str | None:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for a URL; None for none."""
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies_environment, proxy_bypass_environment
+
+    url = urlsplit(server)
+    if not url.hostname or proxy_bypass_environment(url.netloc):
+        return None
+    return getproxies_environment().get(url.scheme) or None
+
+
 def _none(message: str) -> errors.ApiForbidden:
     return errors.ApiForbidden("credentials", 0, "NoCredentials", message)

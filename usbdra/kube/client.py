@@ -46,10 +46,10 @@ class KubeClient:
         self._access = access
         self._timeout = timeout
         self._on_answer = on_answer
+        # trust_env would ask a thread twice for each request, and put a .netrc beside our token.
+        self._proxy = access.proxy or ways.proxy_from_environment(access.server)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=access.tls),
-            trust_env=True,
-            read_bufsize=LINE_BUFFER,
+            connector=aiohttp.TCPConnector(ssl=access.tls), read_bufsize=LINE_BUFFER
         )
 
     @classmethod
@@ -278,7 +278,7 @@ class KubeClient:
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=timeout),
                 server_hostname=self._access.server_name,
-                proxy=self._access.proxy,
+                proxy=self._proxy,
                 allow_redirects=False,
             )
         except (OSError, TimeoutError) as error:

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
 from usbdra.kube import errors
-from usbdra.kube.access import Access
+from usbdra.kube.access import Access, proxy_from_environment
 from usbdra.kube.client import KubeClient
 from usbdra.kube.types import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 
@@ -68,6 +70,38 @@ async def test_get() -> None:
     assert seen["what"] == "GET /api/v1/nodes/n1"
     assert seen["authorization"] == "Bearer one"
     assert seen["body"] == b""
+
+
+async def test_a_request_needs_no_thread_and_no_netrc(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A .netrc of the user's must not meet our token: HTTP has one Authorization."""
+    (tmp_path / ".netrc").write_text("default login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+
+    def no_thread(*_: object) -> None:
+        raise AssertionError("a thread was asked")
+
+    async with serving() as (server, client):
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", no_thread)
+        await client.get(NODE, "n1")
+        monkeypatch.undo()
+    assert server.seen[0]["authorization"] == "Bearer one"
+
+
+async def test_proxies_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving() as (proxy, other):
+        monkeypatch.setenv("http_proxy", other._access.server)
+        access = Access("http://api.example:6443", ssl.create_default_context(), bearer)
+        client = KubeClient(access, 5.0)
+        await client.get(NODE, "n1")
+        await client.aclose()
+    assert [seen["what"] for seen in proxy.seen] == ["GET /api/v1/nodes/n1"]
+    monkeypatch.setenv("no_proxy", "api.example")
+    assert proxy_from_environment("http://api.example:6443") is None
+    assert proxy_from_environment("https://other.example") is None
+    monkeypatch.setenv("https_proxy", "http://user:word@proxy:3128")
+    assert proxy_from_environment("https://other.example") == "http://user:word@proxy:3128"
 
 
 async def test_selectors_are_quoted() -> None:
