@@ -138,10 +138,10 @@ async def from_kubeconfig(file: Path, context: str = "") -> Access:
 def proxy_from_environment(server: str) -> str | None:
     """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for a URL; None for none."""
     from urllib.parse import urlsplit
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies_environment, proxy_bypass
 
     url = urlsplit(server)
-    if not url.hostname or proxy_bypass_environment(url.netloc):
+    if not url.hostname or proxy_bypass(url.netloc):
         return None
     return getproxies_environment().get(url.scheme) or None
 

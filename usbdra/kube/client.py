@@ -74,7 +74,7 @@ class KubeClient:
 
         Raises ApiForbidden where a certificate of our own would take the token's place.
         """
-        return KubeClient(self._access.as_bearer(token), self._timeout)
+        return KubeClient(self._access.as_bearer(token), self._timeout, self._on_answer)
 
     async def aclose(self) -> None:
         """Close the connection pool."""
