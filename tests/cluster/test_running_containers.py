@@ -59,6 +59,7 @@ def test_r60_a_container_reads_on_after_a_loss_and_never_what_another_was_given(
     usb: ClusterBed, gadgets: Gadgets, space: Space
 ) -> None:
     stick = gadgets.plug("a", "AGAIN1")
+    other = gadgets.plug("a", "OTHER1")  # now: the port of a claim's device stays that device's
     space.apply(disk_claim("mine", stick.serial), reader("user", "mine", "b"))
     space.run("user")
     space.apply(as_root(consumer("attacker", "mine", node="b")))
@@ -72,7 +73,6 @@ def test_r60_a_container_reads_on_after_a_loss_and_never_what_another_was_given(
     faults.wait_not_ready(space, "mine", "LinkLost")
     assert REFUSED in own(space, "attacker", "b", before)
 
-    other = gadgets.plug("a", "OTHER1")
     space.apply(disk_claim("theirs", other.serial), reader("victim", "theirs", "b"))
     space.run("victim")
     Reading(usb, "b", space, "victim").wait()
