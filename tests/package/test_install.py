@@ -37,7 +37,7 @@ def wheel() -> Path:
 
 def test_wheel_holds_every_extension_and_no_sources_of_them(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for module in ("sysfs", "vhci", "stub", "sockfd", "ktls"):
+    for module in ("sysfs", "vhci", "stub", "sockfd", "ktls", "bpf"):
         assert [n for n in names if n.startswith(f"usbdra/_native/{module}.") and n.endswith(".so")]
         assert f"usbdra/_native/{module}.pyi" in names
     assert not [n for n in names if n.endswith((".c", ".pyx")) or n.startswith("tests")]
