@@ -141,7 +141,9 @@ class Vm:
         argv = [program("qemu-system-x86_64"), "-name", m.name, "-machine", "q35"]
         argv += [*m.accelerator, "-smp", str(m.cpus), "-m", str(m.memory), "-nodefaults"]
         argv += ["-display", "none", "-kernel", str(m.kernel), "-initrd", str(m.initrd)]
-        argv += ["-append", f"console=ttyS0 quiet mitigations=off {m.append}"]
+        # An emulated processor stands still whenever its host does: two minutes are no lockup.
+        words = "console=ttyS0 quiet mitigations=off watchdog_thresh=60"
+        argv += ["-append", f"{words} {m.append}"]
         argv += ["-serial", f"file:{self.console}"]
         argv += ["-qmp", f"unix:{m.folder}/qmp.sock,server=on,wait=off"]
         for _, disk in self._own_disks():  # the root first: it is vda
