@@ -105,7 +105,8 @@ class Running:
         The kernel gives a number to the next device as soon as it is free; another claim that is
         on record with it has lost it, whether that is known already or not.
         """
-        numbers = {gone.number for device in record.devices for gone in _gone(device)}
+        # Who only looks (admin access) is handed what its holder keeps.
+        numbers = {g.number for d in record.devices if d.exclusive for g in _gone(d)}
         for uid, other in self._records.all().items():
             if uid == record.ref.uid:
                 continue

@@ -15,7 +15,7 @@ from usbdra.errors import KernelUnsupported, Unreachable
 from usbdra.plugin.acts import Step
 from usbdra.types import ClaimUid
 
-from .claims import local_claim, opaque, remote_claim
+from .claims import claim, local_claim, opaque, remote_claim, result
 from .test_losses import prepared
 from .world import Agent, World
 
@@ -225,3 +225,14 @@ async def test_local_devices_are_given_again_too(world: World) -> None:
     agent.attacher.gone.clear()
     await agent.preparer.restore(ref)
     assert agent.containers.calls[-1] == (ref.uid, "usb", ("/dev/bus/usb/001/004",), ())
+
+
+async def test_who_only_looks_takes_nothing_from_the_holder(world: World) -> None:
+    """Admin access is handed the numbers of a device that another claim has, and keeps."""
+    agent, [_] = await prepared(world, remote_claim())
+    looking = claim(result("usb", "usb-a", "stick", adminAccess=True), name="look", uid="uid-9")
+    (look,) = world.add(looking)
+    record = await agent.preparer.prepare(look)
+    assert record.devices[0].held is not None
+    await agent.preparer.unprepare(look)
+    assert agent.containers.calls == []
