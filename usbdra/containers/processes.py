@@ -102,18 +102,11 @@ class Processes:
         return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None
 
     def _read(self, name: str) -> str | None:
-        try:
-            fd = os.open(self._proc / name, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            return _all_of(fd)
-        finally:
-            os.close(fd)
+        return read_at(None, self._proc / name)
 
 
-def read_at(directory: int, name: str) -> str | None:
-    """A file of /proc below an open directory; None when its process is gone."""
+def read_at(directory: int | None, name: str | Path) -> str | None:
+    """A file of /proc, below an open directory if one is given; None when its process is gone."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
     except OSError:

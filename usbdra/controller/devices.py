@@ -19,6 +19,7 @@ from usbdra.controller.parts import Office
 from usbdra.controller.published import read_slice
 from usbdra.controller.queue import WorkQueue
 from usbdra.controller.reconcile import Namespace, decide
+from usbdra.controller.uses import results
 from usbdra.controller.world import World
 from usbdra.events import event_name
 from usbdra.kube import errors
@@ -155,9 +156,7 @@ class DevicesPart:
 
     def _claim(self, item: Object) -> Object:
         """Claims of other drivers are nobody's business here, and may be many."""
-        devices = ((item.get("status") or {}).get("allocation") or {}).get("devices") or {}
-        ours = any(r.get("driver") == self._driver for r in devices.get("results") or ())
-        return trimmed(item, "status") if ours else trimmed(item)
+        return trimmed(item, "status") if results(item, self._driver) else trimmed(item)
 
 
 def _identity(item: Object) -> Object:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from usbdra.controller.uses import results
+
 Object = Mapping[str, Any]
 Hub = tuple[str, str]
 """(node, `high` or `super`)."""
@@ -69,10 +71,9 @@ def node_of_links(item: Object) -> str:
 
 def ports_of_claim(claim: Object, driver: str) -> Iterator[Hub]:
     """The hubs of which a claim has a port, one for each port."""
-    allocation = ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
-    for result in allocation.get("results") or ():
+    for result in results(claim, driver):
         hub, pool = _hub(result["device"]), str(result["pool"])
-        if result["driver"] == driver and hub and pool.startswith(_LINKS):
+        if hub and pool.startswith(_LINKS):
             yield pool.removeprefix(_LINKS), hub
 
 

@@ -48,12 +48,16 @@ def consumers(claim: Mapping[str, Any]) -> tuple[Consumer, ...]:
     return tuple(sorted(Consumer(str(r["name"]), str(r["uid"])) for r in pods))
 
 
+def results(claim: Mapping[str, Any], driver: str) -> list[Mapping[str, Any]]:
+    """What a claim was allocated of this driver; nothing while it is not allocated."""
+    found = _allocated(claim).get("results") or ()
+    return [result for result in found if result.get("driver") == driver]
+
+
 def uses(claim: Mapping[str, Any], driver: str) -> tuple[Use, ...]:
     """The devices an allocated claim has; admin access looks on and has none."""
-    status = claim.get("status") or {}
-    allocation = (status.get("allocation") or {}).get("devices") or {}
-    results = [r for r in allocation.get("results") or () if r.get("driver") == driver]
-    if not results:
+    status, given = claim.get("status") or {}, results(claim, driver)
+    if not given:
         return ()
     reported = {
         (d.get("pool"), d.get("device"), d.get("shareID")): d
@@ -62,14 +66,18 @@ def uses(claim: Mapping[str, Any], driver: str) -> tuple[Use, ...]:
     }
     meta, pods = claim["metadata"], consumers(claim)
     found = []
-    for result in results:
+    for result in given:
         if result.get("adminAccess"):
             continue
-        for name, node in _devices(result, allocation.get("config") or (), driver):
+        for name, node in _devices(result, _allocated(claim).get("config") or (), driver):
             key = (result["pool"], result["device"], result.get("shareID"))
             report = _ready(reported.get(key) or {})
             found.append(Use(name, node, meta["namespace"], meta["name"], pods, *report))
     return tuple(found)
+
+
+def _allocated(claim: Mapping[str, Any]) -> Mapping[str, Any]:
+    return ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
 
 
 def _devices(

@@ -8,7 +8,8 @@ No retries here: callers know what a repeat means.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ LINE_BUFFER = 2 << 20
 
 OnAnswer = Callable[[str, str], None]
 """Hears of each request: its verb as roles name it, and `ok` or the error's reason."""
+_NOT_JSON = (ValueError, RecursionError)
 _VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -160,11 +162,8 @@ class KubeClient:
         what = f"GET {path}"
         response = await self._send("GET", path, query, None, JSON, self._timeout, accept="*/*")
         try:
-            return (await _read(response, limit)).decode(errors="replace")
-        except (OSError, TimeoutError) as error:
-            raise _unavailable(what, error) from error
-        except _client_error() as error:
-            raise _unavailable(what, error) from error
+            with _answering(what):
+                return (await _read(response, limit)).decode(errors="replace")
         finally:
             response.close()  # there may be more of it, which nobody wants
 
@@ -193,16 +192,13 @@ class KubeClient:
         limit = seconds + self._timeout
         response = await self._send("GET", path, query, None, JSON, limit, verb="watch")
         try:
-            async for line in response.content:
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    code = int(event["object"].get("code", 500))
-                    raise errors.from_status(f"watch {path}", code, event["object"])
-                yield event["type"], event["object"]
-        except (OSError, TimeoutError, ValueError, RecursionError) as error:
-            raise _unavailable(f"watch {path}", error) from error
-        except _client_error() as error:
-            raise _unavailable(f"watch {path}", error) from error
+            with _answering(f"watch {path}", *_NOT_JSON):
+                async for line in response.content:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        code = int(event["object"].get("code", 500))
+                        raise errors.from_status(f"watch {path}", code, event["object"])
+                    yield event["type"], event["object"]
         finally:
             response.close()
 
@@ -221,12 +217,9 @@ class KubeClient:
             method, path, query or {}, body, content, self._timeout, verb=verb
         )
         try:
-            data = await _read(response, MAX_ANSWER)
-            answer = json.loads(data) if data else {}
-        except (OSError, TimeoutError, ValueError, RecursionError) as error:
-            raise _unavailable(what, error) from error
-        except _client_error() as error:
-            raise _unavailable(what, error) from error
+            with _answering(what, *_NOT_JSON):
+                data = await _read(response, MAX_ANSWER)
+                answer = json.loads(data) if data else {}
         finally:
             response.release()
         if not isinstance(answer, dict):
@@ -268,7 +261,7 @@ class KubeClient:
 
         what = f"{method} {path}"
         headers = {"Accept": accept, "Content-Type": content}
-        try:
+        with _answering(what):
             if authorization := await self._access.authorization():
                 headers["Authorization"] = authorization
             response = await self._session.request(
@@ -281,10 +274,6 @@ class KubeClient:
                 proxy=self._proxy,
                 allow_redirects=False,
             )
-        except (OSError, TimeoutError) as error:
-            raise _unavailable(what, error) from error
-        except _client_error() as error:
-            raise _unavailable(what, error) from error
         if response.status < 300:
             return response
         raise errors.from_status(what, response.status, await _status(response))
@@ -320,6 +309,12 @@ def _client_error() -> type[Exception]:
     return aiohttp.ClientError
 
 
-def _unavailable(what: str, error: Exception) -> errors.ApiUnavailable:
-    text = str(error) or type(error).__name__
-    return errors.ApiUnavailable(what, 0, "NoAnswer", text)
+@contextmanager
+def _answering(what: str, *also: type[Exception]) -> Iterator[None]:
+    """A connection that breaks while inside, or one of `also`, is ApiUnavailable."""
+    broken: tuple[type[Exception], ...] = (OSError, TimeoutError, _client_error(), *also)
+    try:
+        yield
+    except broken as error:
+        text = str(error) or type(error).__name__
+        raise errors.ApiUnavailable(what, 0, "NoAnswer", text) from error

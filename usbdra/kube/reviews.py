@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -32,6 +32,12 @@ class Api(Protocol):
     async def create(self, kind: Kind, body: Object) -> Object:
         """See KubeClient.create."""
         ...
+
+
+async def review(api: Api, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The status that the API server gives to a question of this kind. Raises ApiError."""
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": dict(spec)}
+    return (await api.create(kind, body)).get("status") or {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +80,7 @@ class PathReview:
         return status
 
     async def _ask(self, token: str) -> int:
-        seen = await self._create(TOKEN_REVIEW, {"token": token})
+        seen = await review(self._api, TOKEN_REVIEW, {"token": token})
         user = seen.get("user") or {}
         if seen.get("authenticated") is not True or seen.get("error"):
             return 401
@@ -85,9 +91,5 @@ class PathReview:
             "extra": user.get("extra") or {},
             "nonResourceAttributes": {"path": self._path, "verb": "get"},
         }
-        answer = await self._create(ACCESS_REVIEW, spec)
+        answer = await review(self._api, ACCESS_REVIEW, spec)
         return 200 if answer.get("allowed") is True else 403
-
-    async def _create(self, kind: Kind, spec: Object) -> dict[str, Any]:
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec}
-        return (await self._api.create(kind, body)).get("status") or {}

@@ -69,6 +69,13 @@ async def world(tmp_path: Path, containers: FakeContainers) -> AsyncIterator[Wor
     await made.aclose()
 
 
+async def plugged(world: World) -> None:
+    """The claim's device is in the first container."""
+    world.attach(container=FIRST)
+    world.prepare(held(NULL))
+    await until(lambda: bool(world.said().get("attached")))
+
+
 def with_tty(node: DeviceNode, number: int = 2) -> Held:
     return replace(held(node, number), children=(TTY,))
 
@@ -123,9 +130,7 @@ async def test_another_agent_takes_out_what_its_records_say(
     world: World, containers: FakeContainers
 ) -> None:
     async with world.agent():
-        world.attach(container=FIRST)
-        world.prepare(held(NULL))
-        await until(lambda: bool(world.said().get("attached")))
+        await plugged(world)
     world.claims[CLAIM] = record(CLAIM, None, Phase.RELEASING)
     async with world.agent():
         await until(lambda: containers.nodes[FIRST] == {})
@@ -136,9 +141,7 @@ async def test_a_container_that_starts_again_gets_it_in_its_new_life(
     world: World, containers: FakeContainers
 ) -> None:
     async with world.agent():
-        world.attach(container=FIRST)
-        world.prepare(held(NULL))
-        await until(lambda: bool(world.said().get("attached")))
+        await plugged(world)
         containers.nodes, containers.links = {SECOND: {}}, {SECOND: {}}
         world.attach(container=SECOND)
         await until(lambda: world.said().get("containerID") == SECOND)
@@ -168,9 +171,7 @@ async def test_r60_what_is_lost_is_out_of_its_reach_at_once(
     world: World, containers: FakeContainers
 ) -> None:
     async with world.agent():
-        world.attach(container=FIRST)
-        world.prepare(held(NULL))
-        await until(lambda: bool(world.said().get("attached")))
+        await plugged(world)
         both = ClaimContainers.of_node(containers, world.plugs.plugged)
         assert both is not None
         gone = Gone(PurePosixPath("/dev/null"), DeviceNumber(1, 3))

@@ -7,6 +7,7 @@ node uses. Who is evicted, and how, is the control plane's (device taint evictio
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def drain_command(invocation: Invocation, config: Path | None, node: str, timeou
     async def work(client: KubeClient) -> list[Held]:
         await _known(client, node)
         await _put(client, names, node, (*EXPORTS, *IMPORTS), "NoSchedule")
-        deadline = _now() + timeout
+        deadline = asyncio.get_running_loop().time() + timeout
         for what, pools in (("devices of this node", EXPORTS), ("ports of this node", IMPORTS)):
             await _put(client, names, node, pools, "NoExecute")
             left = await _emptied(client, names.driver, node, pools, what, deadline)
@@ -132,7 +133,6 @@ async def _emptied(
 ) -> list[Held]:
     """Follow the claims until none has anything there; those left at the deadline. Raises
     ApiError."""
-    import asyncio
     from contextlib import aclosing
 
     from usbdra.cli.kubectl.drains import held
@@ -170,12 +170,6 @@ def _progress(node: str, what: str, left: Sequence[Held]) -> None:
 def _named(listed: Sequence[str]) -> str:
     more = f" and {len(listed) - NAMED} more" if len(listed) > NAMED else ""
     return ", ".join(listed[:NAMED]) + more
-
-
-def _now() -> float:
-    import asyncio
-
-    return asyncio.get_running_loop().time()
 
 
 COMMANDS = (drain_command, undrain_command)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from usbdra.controller.uses import consumers
+from usbdra.controller.uses import consumers, results
 from usbdra.kube.custom import MANAGED_BY, Contract
 
 Object = Mapping[str, Any]
@@ -66,11 +66,7 @@ def held(
     """The claims that were allocated something in these pools of the node, in name order."""
     pools = {f"{prefix}-{node}" for prefix in prefixes}
     for claim in sorted(claims, key=_full_name):
-        allocation = ((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}
-        if any(
-            result.get("driver") == driver and result.get("pool") in pools
-            for result in allocation.get("results") or ()
-        ):
+        if any(result.get("pool") in pools for result in results(claim, driver)):
             pods = tuple(pod.name for pod in consumers(claim))
             yield Held(*_full_name(claim), pods)
 

@@ -13,17 +13,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from usbdra.exporter.rate import Bucket
-from usbdra.kube.types import Kind, Object
+from usbdra.kube.reviews import ACCESS_REVIEW, TOKEN_REVIEW, Api, review
+from usbdra.kube.types import Kind
 
 T = TypeVar("T")
 
-TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", False)
-ACCESS_REVIEW = Kind(
-    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", False
-)
 MAX_TOKEN = 6144
 """Characters; aiohttp takes no header above 8190 bytes."""
 BELIEVED_SECONDS = 30.0
@@ -32,14 +29,6 @@ UNKNOWN = (5.0, 20)
 """Tokens that nobody knows yet: a second, and at once. More would be a flood of the API server."""
 
 _BEARER = re.compile(rf"(?i:Bearer) +([A-Za-z0-9._~+/=-]{{1,{MAX_TOKEN}}})", re.ASCII)
-
-
-class Api(Protocol):
-    """The verb of KubeClient that this needs."""
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
 
 
 class TooMany(Exception):
@@ -116,24 +105,20 @@ class Gate:
         if right.name:
             wanted["name"] = right.name
         spec = {**user.subject, "resourceAttributes": wanted}
-        status = (await self._ask(ACCESS_REVIEW, spec)).get("status") or {}
+        status = await review(self._api, ACCESS_REVIEW, spec)
         if status.get("allowed") is True:
             return None
         why = str(status.get("reason") or "")
         return f"{user.name} may not {right}" + (f": {why}" if why else "")
 
     async def _review(self, token: str) -> User | None:
-        status = (await self._ask(TOKEN_REVIEW, {"token": token})).get("status") or {}
+        status = await review(self._api, TOKEN_REVIEW, {"token": token})
         user = status.get("user") or {}
         name = str(user.get("username") or "")
         if status.get("authenticated") is not True or not name:
             return None
         subject = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
         return User(name, {"user": name, **subject})
-
-    async def _ask(self, kind: Kind, spec: Mapping[str, Any]) -> Object:
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": dict(spec)}
-        return await self._api.create(kind, body)
 
 
 def _keep(known: OrderedDict[bytes, T], key: bytes, value: T) -> None:

@@ -14,11 +14,11 @@ import pytest_asyncio
 
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT, STICK
-from usbdra.controller.web.gate import ACCESS_REVIEW, TOKEN_REVIEW
 from usbdra.controller.web.options import WebOptions
 from usbdra.controller.web.server import WebServer
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
+from usbdra.kube.reviews import ACCESS_REVIEW, TOKEN_REVIEW
 from usbdra.kube.types import Kind, Object
 
 ADMIN, GUEST = "admin-token", "guest-token"
