@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 from tests.fakes.kernel_socket import KernelSocket
 from tests.fakes.sysfs import STORAGE, FakeDevice, Interface, SysTree
-from tests.fakes.sysfs_device import LINK_PLACES
 from tests.fakes.uevents import FakeUevents
 from usbdra._native import stub as native
 
@@ -53,7 +51,7 @@ class FakeStub:
     leaves: 1 available, 3 error, None never anything; `reset_delay` in seconds."""
 
     def __init__(self, tree: SysTree, events: FakeUevents) -> None:
-        self._tree = tree
+        self.tree = tree
         self._events = events
         self.driver = tree.usbip_host()
         self.hub = tree.controller("0000:00:14.0").root_hub(bus=1).hub(1)  # 1-1
@@ -191,7 +189,7 @@ class FakeStub:
 
     def write(self, path: bytes, data: bytes, /) -> None:
         with self._operation("drivers_probe"):
-            assert Path(os.fsdecode(path)) == self._tree.sys / "bus/usb/drivers_probe"
+            assert Path(os.fsdecode(path)) == self.tree.sys / "bus/usb/drivers_probe"
             busid, colon, setting = data.decode().partition(":")
             local = self._local(busid.encode(), "drivers_probe")
             if not colon:
@@ -260,12 +258,7 @@ class FakeStub:
         for interface in local.interfaces:
             path = device.interface(interface.number)
             device.bind_interface(interface.number, None)
-            for place in LINK_PLACES:
-                for link in self._tree.sys.glob(place):
-                    real = Path(os.path.realpath(link))
-                    if link.is_symlink() and (real == path or path in real.parents):
-                        link.unlink()
-            shutil.rmtree(path)
+            device.remove_tree(path)
         device.write("bConfigurationValue", b"\n")
         device.write("bNumInterfaces", b"\n")
 
@@ -299,7 +292,10 @@ class FakeStub:
 
 
 class _Operation:
-    """One write: refused as told, and followed by the test's hook when it went through."""
+    """One write: refused as told, and followed by the test's hook when it went through.
+
+    Writes come from several threads; like a kernel, which locks the device and the bus, the tree
+    is changed by one at a time."""
 
     def __init__(self, stub: FakeStub, name: str) -> None:
         self._stub = stub
@@ -308,7 +304,9 @@ class _Operation:
     def __enter__(self) -> None:
         if self._name in self._stub.refuse:
             raise OSError(self._stub.refuse[self._name], self._name)
+        self._stub.tree.lock.acquire()
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._stub.tree.lock.release()
         if kind is None:
             self._stub.after(self._name)

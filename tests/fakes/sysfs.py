@@ -21,6 +21,7 @@ made to fail with EIO (`device.break_("speed")`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -43,9 +44,11 @@ __all__ = [
 
 
 class SysTree:
-    """`root` is what `--root` takes. Nothing but the empty skeleton exists at first."""
+    """`root` is what `--root` takes. Nothing but the empty skeleton exists at first. `lock` is
+    held by who walks over links and removes some: threads of the product write to the kernels."""
 
     def __init__(self, root: Path) -> None:
+        self.lock = threading.RLock()
         self.root = root
         self.sys = root / "sys"
         for name in ("bus/usb/devices", "bus/usb/drivers", "devices/platform", "dev/char"):

@@ -207,15 +207,16 @@ class FakeDevice:
             if dev.is_dir() and busnum.is_file() and devnum.is_file():
                 bus, num = int(busnum.read_text()), int(devnum.read_text())
                 (self.tree.root / f"dev/bus/usb/{bus:03d}/{num:03d}").unlink(missing_ok=True)
-        self._remove_tree(self.path)
+        self.remove_tree(self.path)
 
-    def _remove_tree(self, top: Path) -> None:
+    def remove_tree(self, top: Path) -> None:
         """Remove a directory and every link from elsewhere in sysfs into it."""
-        for place in LINK_PLACES:
-            for path in self.tree.sys.glob(place):
-                if path.is_symlink() and _is_below(Path(os.path.realpath(path)), top):
-                    path.unlink()
-        shutil.rmtree(top)
+        with self.tree.lock:
+            for place in LINK_PLACES:
+                for path in self.tree.sys.glob(place):
+                    if path.is_symlink() and _is_below(Path(os.path.realpath(path)), top):
+                        path.unlink()
+            shutil.rmtree(top)
 
     def write(self, name: str, data: bytes) -> None:
         """Set an attribute to exactly these bytes."""
@@ -260,7 +261,7 @@ class FakeDevice:
     def remove_interfaces(self) -> None:
         """As when the device loses its configuration; whatever drivers made below goes too."""
         for path in [p for p in self.path.iterdir() if ":" in p.name]:
-            self._remove_tree(path)
+            self.remove_tree(path)
 
     def bind_interface(self, number: int, driver: str | None) -> None:
         self._bind(self.interface(number), driver)

@@ -77,7 +77,10 @@ def read_device(root: str | Path, syspath: str) -> UsbDevice | None:
 def device_at(root: str | Path, busid: BusId) -> UsbDevice | None:
     """The device of this bus id now; None when there is none or it cannot be read."""
     prefix = normal_root(root)
-    real = os.path.realpath(f"{prefix}/sys/bus/usb/devices/{busid}")
+    try:  # also without `strict`, a link that goes between the two looks at it would raise
+        real = os.path.realpath(f"{prefix}/sys/bus/usb/devices/{busid}", strict=True)
+    except OSError:
+        return None
     return read_device(root, f"/{os.path.relpath(real, os.path.realpath(prefix or '/'))}")
 
 

@@ -11,7 +11,7 @@ from tests.fakes.descriptors import ISOCHRONOUS, KEYBOARD, Endpoint, Interface
 from tests.fakes.sysfs import FakeDevice, SysTree
 from usbdra._native import sysfs
 from usbdra.discovery import tree as reader
-from usbdra.types import Speed, UsbInterface
+from usbdra.types import BusId, Speed, UsbInterface
 
 
 def read(device: FakeDevice) -> reader.Reading:
@@ -295,3 +295,29 @@ def test_poke_writes_to_the_bus_alone(tree: SysTree) -> None:
     bus.write_text("")
     reader.poke(tree.root)
     assert bus.read_text() == "change"
+
+
+def test_a_device_by_its_bus_id(hs: FakeDevice) -> None:
+    stick = hs.plug(3, serial=b"A")
+    device = reader.device_at(hs.tree.root, BusId(stick.busid))
+    assert device is not None
+    assert device.serial == "A"
+    stick.unplug()
+    assert reader.device_at(hs.tree.root, BusId(stick.busid)) is None
+
+
+def test_a_device_pulled_while_its_path_is_read(
+    hs: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stick = hs.plug(3)
+    lstat = os.lstat
+
+    def pulled(path: str) -> os.stat_result:
+        found = lstat(path)
+        if path.endswith("/bus/usb/devices/1-3"):
+            os.unlink(path)
+        return found
+
+    monkeypatch.setattr(os, "lstat", pulled)
+    assert reader.device_at(hs.tree.root, BusId(stick.busid)) is None
+    assert not os.path.lexists(hs.tree.sys / "bus/usb/devices/1-3"), "nothing was read"

@@ -104,6 +104,17 @@ async def test_r14_both_are_idempotent(
     assert at_home(kernel, stick)
 
 
+async def test_devices_bound_and_released_side_by_side(kernel: FakeKernel) -> None:
+    sticks = [kernel.stub.plug(port, serial=b"S%d" % port) for port in range(3, 15)]
+    host = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub)
+    binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=host)
+    for _ in range(3):
+        await asyncio.gather(*(binder.bind(BusId(stick.busid)) for stick in sticks))
+        assert {driver_of(stick) for stick in sticks} == {"usbip-host"}
+        await asyncio.gather(*(binder.release(BusId(stick.busid)) for stick in sticks))
+        assert all(at_home(kernel, stick) for stick in sticks)
+
+
 class Killed(BaseException):
     """SIGKILL: nothing of ours runs after it."""
 
