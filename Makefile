@@ -161,7 +161,7 @@ cluster-core: $(STAMP) ## the part of `make cluster` that `make test` runs: clai
 .PHONY: machines
 machines: $(STAMP) ## virtual machines in pods of the cluster bed; not part of `make test` (root)
 	@mkdir -p $(RESULTS)
-	@$(PYTHON) tests/host_packages.py bed
+	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py machines
 	@USBDRA_MACHINES=1 $(BED) tests/cluster/test_machines.py --junitxml=$(RESULTS)/machines.xml
 
 .PHONY: demo demo-kernel demo-cluster

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Install the Debian packages for building (`build`), test beds (`bed`), `web` or `bench`.
+"""Install the Debian packages for building (`build`), test beds (`bed`), and some tests.
 
 Stdlib only and any Python 3.9+: it runs before the project's environment exists. Says what it
 installs and why; installs nothing when all is there.
@@ -27,6 +27,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "tcpdump",
         "xz-utils",
     ),
+    "machines": ("bc", "bison", "flex", "gcc", "libelf-dev", "make"),
     "web": ("chromium-headless-shell", "fonts-dejavu-core"),
     "bench": ("strace",),
 }

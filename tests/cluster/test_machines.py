@@ -29,8 +29,9 @@ VALUES = {"virtualMachines.enabled": "true", "virtualMachines.kind": "Minimal"}
 BOOT_SECONDS, SECONDS = 420.0, 120.0
 SERIAL = "VM000001"
 QEMU = (
-    "qemu-system-x86_64", "-machine", "microvm,pcie=on,rtc=on", "-accel", "tcg", "-cpu", "max",
-    "-m", "192", "-nodefaults", "-no-reboot", "-display", "none", "-serial", "stdio",
+    "qemu-system-x86_64", "-machine", "microvm,pcie=on,rtc=on,pit=on,pic=on",
+    "-accel", "tcg", "-cpu", "max", "-m", "96", "-nodefaults", "-no-reboot",
+    "-display", "none", "-serial", "stdio",
     "-qmp", "unix:/run/vm/q,server=on,wait=off", "-device", "qemu-xhci,id=xhci,p2=8,p3=8",
     "-kernel", "/boot/kernel", "-initrd", "/boot/initrd",
     "-append", "console=ttyS0 quiet mitigations=off panic=-1",
