@@ -118,6 +118,8 @@ class Door:
             try:
                 # An address that refuses is the client's news: it sees its connection closed.
                 with contextlib.suppress(OSError):
+                    for end in (outside, inside):  # a door is no link that waits for more
+                        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     inside.connect(self._target)
                     back = threading.Thread(target=_pump, args=(inside, outside), daemon=True)
                     back.start()

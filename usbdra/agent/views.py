@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the published devices are: the plugin's DeviceView on our snapshot and the API.
 
-Own devices come from the node's snapshot; another node's from one read of that node's slices,
-found by their label, so that no agent watches what is not its own. Must not keep what it read:
-an answer from a moment ago is not proof of anything.
+Own devices come from the node's snapshot; another node's from its slices, so that no agent
+watches what is not its own. They are read by their names: a list, also of one node's slices,
+waits until the server's cache has caught up with etcd, some 80 ms in a cluster that writes
+anything meanwhile (cacher.go, ConsistentListFromCache). Must not keep what it read: an answer
+from a moment ago is not proof of anything.
 """
 
 from __future__ import annotations
@@ -12,25 +14,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from usbdra.discovery.snapshot import Snapshot
+from usbdra.kube import errors
 from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import DirectFact, Fact, UsbFact, VhciFact
-from usbdra.slices.build import parse_link
-from usbdra.slices.publish import Owner
+from usbdra.slices.build import parse_link, slice_name
 from usbdra.state.claims import Identity
 from usbdra.types import DeviceName, Hub, NodeName, Offer, Speed
 
 POOLS = ("usblocal", "usblink", "usb")
 """Pool prefixes of slices/build.py."""
 
+MAX_SLICES = 64
+"""Of a pool that are read for one device; a node with as many has 4,096 devices or more."""
+
 
 class Api(Protocol):
     """The verb of KubeClient that views need."""
 
-    async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> Object:
-        """See KubeClient.list."""
+    async def get(self, kind: Kind, name: str) -> Object:
+        """See KubeClient.get."""
         ...
 
 
@@ -55,14 +58,14 @@ class PublishedDevices:
             return _link(node, device)
         if node == self._node:
             return self._own(DeviceName(device))
-        return _remote(device, node, self._driver, await self._entry(node, pool, device))
+        return _remote(device, node, self._driver, await self._entry(pool, device))
 
     async def find(self, target: Target) -> UsbFact | None:
         """The device that parameters name, wherever it is; None when nothing is known of it."""
         if target.node == self._node:
             return self._own(target.name)
         for pool in (f"usb-{target.node}", f"usblocal-{target.node}"):
-            entry = await self._entry(target.node, pool, target.name)
+            entry = await self._entry(pool, target.name)
             fact = _remote(target.name, target.node, self._driver, entry)
             if fact is not None:
                 return fact
@@ -77,16 +80,20 @@ class PublishedDevices:
         offer = next((o for o in self._snapshot().offers if o.name == name), None)
         return own_fact(offer, self._node) if offer else None
 
-    async def _entry(self, node: NodeName, pool: str, device: str) -> Mapping[str, Any] | None:
-        labels = Owner(node, "", self._driver).selector
-        listed = await self._api.list(RESOURCE_SLICE, labels=labels)
-        items = [item for item in listed.get("items") or () if item["spec"]["pool"]["name"] == pool]
-        newest = max((i["spec"]["pool"]["generation"] for i in items), default=0)
-        for item in items:
-            if item["spec"]["pool"]["generation"] == newest:
-                for entry in item["spec"].get("devices") or ():
-                    if entry["name"] == device:
-                        return dict(entry)
+    async def _entry(self, pool: str, device: str) -> Mapping[str, Any] | None:
+        number, count = 0, 1
+        while number < count:
+            try:
+                name = slice_name(pool, number, self._driver)
+                spec = (await self._api.get(RESOURCE_SLICE, name))["spec"]
+            except errors.ApiNotFound:
+                return None
+            if spec["driver"] != self._driver or spec["pool"]["name"] != pool:
+                return None
+            for entry in spec.get("devices") or ():
+                if entry["name"] == device:
+                    return dict(entry)
+            number, count = number + 1, min(spec["pool"]["resourceSliceCount"], MAX_SLICES)
         return None
 
 

@@ -170,6 +170,15 @@ def parse_link(name: str) -> Hub | str | None:
     return None if match is None else Hub(match[1]) if match[1] else DIRECT
 
 
+def slice_name(pool: str, number: int, driver: str) -> str:
+    """Of the slice with this number of a pool, 0 and up; the same for ever.
+
+    Names are cluster-wide over all drivers; three digits keep a pool's slices in order.
+    """
+    ending = f"-{limits.digest(driver)[:6]}-{number:03d}"
+    return limits.shorten(pool, limits.MAX_SUBDOMAIN_LENGTH - len(ending)) + ending
+
+
 def _publishable(offers: Iterable[Offer]) -> Iterator[Offer]:
     seen: set[str] = set()
     for offer in sorted(offers, key=lambda o: (o.name, o.device.busid)):
@@ -259,7 +268,7 @@ def _pool(
         {
             "apiVersion": API_VERSION,
             "kind": "ResourceSlice",
-            "metadata": {"name": _slice_name(name, number, options.driver)},
+            "metadata": {"name": slice_name(name, number, options.driver)},
             "spec": {
                 "driver": options.driver,
                 "pool": dict(pool),
@@ -269,12 +278,6 @@ def _pool(
         }
         for number, part in enumerate(parts)
     ]
-
-
-def _slice_name(pool: str, number: int, driver: str) -> str:
-    """Names are cluster-wide over all drivers; three digits keep a pool's slices in order."""
-    ending = f"-{limits.digest(driver)[:6]}-{number:03d}"
-    return limits.shorten(pool, limits.MAX_SUBDOMAIN_LENGTH - len(ending)) + ending
 
 
 def _typed(values: Mapping[str, Value]) -> dict[str, Manifest]:

@@ -7,7 +7,7 @@ from tests.fakes.kube import FakeKube
 from tests.unit.slices.samples import offer
 from usbdra.agent.views import PublishedDevices
 from usbdra.discovery.snapshot import Snapshot
-from usbdra.kube.types import RESOURCE_SLICE
+from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import DirectFact, UsbFact, VhciFact
 from usbdra.slices.build import Layout, SliceOptions, build
@@ -27,6 +27,18 @@ def publish(api: FakeKube, node: str, *offers: Offer, layout: Layout = Layout.HU
 
 def views(api: FakeKube, node: str, *offers: Offer) -> PublishedDevices:
     return PublishedDevices(api, DRIVER, NodeName(node), lambda: Snapshot(offers=offers))
+
+
+class Reads:
+    """Gets and nothing else, by name."""
+
+    def __init__(self, api: FakeKube) -> None:
+        self._api = api
+        self.names: list[str] = []
+
+    async def get(self, kind: Kind, name: str) -> Object:
+        self.names.append(name)
+        return await self._api.get(kind, name)
 
 
 async def test_own_devices_come_from_the_snapshot_without_a_read() -> None:
@@ -69,14 +81,34 @@ async def test_links_are_known_by_name_also_when_they_are_not_published_any_more
     assert await views(FakeKube(), "node-b").lookup("usblink-node-b", device) == fact
 
 
-async def test_only_the_newest_generation_counts() -> None:
+async def test_slices_are_read_by_their_names_and_never_listed() -> None:
     api = FakeKube()
-    publish(api, "node-a", offer("old"))
-    stale = api.all(RESOURCE_SLICE)[1]
-    publish(api, "node-a", offer("new"))
-    stale["metadata"]["name"] = "stale"
-    stale["spec"]["pool"]["generation"] = 0
-    api.put(RESOURCE_SLICE, stale)
+    publish(api, "node-a", *(offer(f"stick-{number:03d}") for number in range(300)))
+    publish(api, "node-c", offer("other"))
+    reads = Reads(api)
+    view = PublishedDevices(reads, DRIVER, NodeName("node-b"), lambda: Snapshot(offers=()))
+    for name, count in (("stick-000", 1), ("stick-150", 2), ("stick-299", 3), ("none", 3)):
+        found = await view.lookup("usb-node-a", name)
+        assert (found is None) == (name == "none")
+        assert len(reads.names) == count
+        reads.names.clear()
+    assert await view.find(Target(DeviceName("other"), NodeName("node-c"))) is not None
+    assert await view.find(Target(DeviceName("other"), NodeName("node-d"))) is None
+
+
+async def test_a_slice_that_has_left_the_pool_says_nothing() -> None:
+    api = FakeKube()
+    publish(api, "node-a", *(offer(f"stick-{number:03d}") for number in range(129)))
+    publish(api, "node-a", offer("stick-000"))  # the second slice is still to be deleted
     view = views(api, "node-b")
-    assert await view.lookup("usb-node-a", "old") is None
-    assert await view.lookup("usb-node-a", "new") is not None
+    assert await view.lookup("usb-node-a", "stick-128") is None
+    assert await view.lookup("usb-node-a", "stick-000") is not None
+
+
+async def test_a_slice_of_another_driver_under_the_name_of_ours_says_nothing() -> None:
+    api = FakeKube()
+    publish(api, "node-a", offer("stick"))
+    for item in api.all(RESOURCE_SLICE):
+        item["spec"]["driver"] = "usb.example.org"
+        api.put(RESOURCE_SLICE, item)
+    assert await views(api, "node-b").lookup("usb-node-a", "stick") is None
