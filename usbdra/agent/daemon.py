@@ -221,6 +221,7 @@ class Agent:
             self._preparer.losses,
             self._preparer.restore,
             hub,
+            answers=lambda ref: dialler.answers_for(self._records.get(ref.uid)),
             random=SystemRandom().random,
             on_lost=metering.lost,
             on_tried=metering.tried,
@@ -240,6 +241,7 @@ class Agent:
             board,
             on_registered=lambda: probes.set("startup"),
         )
+        probes.live_while(self._plugin.reachable)
 
     async def run(self) -> None:
         """Start all parts and keep them until cancelled, then stop them in reverse."""
@@ -351,8 +353,7 @@ class Agent:
     async def _recover(self) -> Sequence[ClaimRef]:
         """Finish what an earlier agent left; the claims that are to be restored."""
         found = await self._preparer.recover(self._ports)
-        records = (self._records.get(lost.uid) for lost in found)
-        return [record.ref for record in records if record is not None]
+        return [one.ref for lost in found if (one := self._records.get(lost.uid)) is not None]
 
     async def _follow_devices(self) -> None:
         async for change in self._live.watch():

@@ -24,9 +24,11 @@ from usbdra.kube import errors
 from usbdra.kube.addresses import internal_addresses
 from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
 from usbdra.plugin.contracts import Order
-from usbdra.state.claims import ClaimRef
+from usbdra.state.claims import ClaimRecord, ClaimRef, Route
 from usbdra.state.exports import Session
+from usbdra.transport import sockets
 from usbdra.transport.ktls import Encryption
+from usbdra.transport.sockets import LinkTimeouts
 from usbdra.transport.tls import Identity
 from usbdra.types import ClaimUid, DeviceName, NodeName, Offer
 from usbdra.usbip.extension import ClaimRef as WireClaim
@@ -49,6 +51,10 @@ class Api(Protocol):
         ...
 
 
+KNOCK_SECONDS = 1.0
+KNOWN_SECONDS = 2.0
+"""How long a node may take to accept a connection where it was last: two attempts of TCP."""
+ADDRESS_SECONDS = 2.0
 FRESH_SECONDS = 2.0
 """How long a link that was made ready is waited with: its exporter waits for a request no longer
 than a few seconds."""
@@ -61,7 +67,8 @@ class Dialler:
         self, api: Api, identity: Callable[[], Identity], port: int, encryption: Encryption
     ) -> None:
         self._api = api
-        self._identity = identity
+        self._read_identity = identity
+        self._identity: Identity | None = None
         self._port = port
         self._encryption = encryption
         self._addresses: dict[NodeName, str] = {}
@@ -114,25 +121,59 @@ class Dialler:
 
         The certificate says whether the node is there; nothing is asked of it before.
         """
-        known = self._addresses.pop(node, None)
+        known = self._addresses.get(node)
         if known is not None:
             try:
-                return await self._dial_at(known, node)
+                return await self._dial_at(known, node, LinkTimeouts(connect=KNOWN_SECONDS))
             except LinkError as error:
-                if (address := await self._address(node)) == known:
+                if (address := await self._moved(node, known)) == known:
                     raise
                 log.info("node %s was at %s: %s", node, known, error)
                 return await self._dial_at(address, node)
         return await self._dial_at(await self._address(node), node)
 
-    async def _dial_at(self, address: str, node: NodeName) -> Link:
+    async def answers(self, node: NodeName) -> bool:
+        """Return True as soon as the node accepts a connection where it was last.
+
+        Nothing announces that, so it is tried each `KNOCK_SECONDS`: one packet, and nothing is
+        said over the connection. False when no address is known.
+        """
+        known = self._addresses.get(node)
+        if known is None:
+            return False
+        while not await sockets.answers(known, self._port, KNOCK_SECONDS):
+            pass
+        return True
+
+    async def answers_for(self, record: ClaimRecord | None) -> bool:
+        """Wait until all nodes answer that have what this claim lacks; see supervisor.Answers."""
+        devices = record.devices if record is not None else ()
+        nodes = {d.node for d in devices if d.route is Route.VHCI and d.held is None}
+        return bool(nodes) and all([await self.answers(node) for node in nodes])
+
+    async def _moved(self, node: NodeName, known: str) -> str:
+        """The address of a node that did not answer where it was. An API server that does not
+        answer either, as when our own cable is out, says nothing new and is not waited for."""
+        try:
+            async with asyncio.timeout(ADDRESS_SECONDS):
+                return await self._address(node)
+        except (errors.ApiError, TimeoutError):
+            return known
+
+    async def _dial_at(
+        self, address: str, node: NodeName, timeouts: LinkTimeouts | None = None
+    ) -> Link:
+        if self._identity is None:  # of all links: it hears of new files by itself
+            self._identity = self._read_identity()
         link = await dial(
             address,
             self._port,
-            identity=self._identity(),
+            identity=self._identity,
             expect=node,
             encryption=self._encryption,
+            timeouts=timeouts,
         )
+        self._addresses.pop(node, None)
         if len(self._addresses) >= MAX_ADDRESSES:
             self._addresses.pop(next(iter(self._addresses)))
         self._addresses[node] = address

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,6 +26,11 @@ class Probes:
         self._path = path
         self._states: dict[str, bool] = {"live": True, "startup": False, "ready": False}
         self._server: asyncio.Server | None = None
+        self._alive: Callable[[], bool] = lambda: True
+
+    def live_while(self, alive: Callable[[], bool]) -> None:
+        """Say `live` only while this is true; it is asked at each probe and must not block."""
+        self._alive = alive
 
     def set(self, probe: str, state: bool = True) -> None:
         """Write down what a probe is told from now on."""
@@ -65,7 +70,8 @@ class Probes:
         with suppress(OSError, TimeoutError, ValueError):
             async with asyncio.timeout(_TIMEOUT):
                 word = (await reader.readline()).decode(errors="replace").strip()
-            writer.write(b"ok\n" if self._states.get(word) else b"no\n")
+            good = self._states.get(word) and (word != "live" or self._alive())
+            writer.write(b"ok\n" if good else b"no\n")
             await writer.drain()
         writer.close()
 

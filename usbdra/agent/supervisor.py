@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from usbdra.errors import PeerRefused, Refused, UsbdraError
+from usbdra.errors import PeerRefused, Refused, Unreachable, UsbdraError
 from usbdra.state.claims import ClaimRecord, ClaimRef
 from usbdra.types import ClaimUid, Endpoints, Uevent
 from usbdra.vhci.waiting import RESCAN, EventSource
@@ -38,6 +38,15 @@ class Losses(Protocol):
         ...
 
 
+Answers = Callable[[ClaimRef], Coroutine[Any, Any, bool]]
+"""Returns True when the node answers again that has what the claim lacks, False at once when it
+cannot be told."""
+
+
+async def _unknown(ref: ClaimRef) -> bool:
+    return False
+
+
 Restore = Callable[[ClaimRef], Coroutine[Any, Any, ClaimRecord | None]]
 """Attaches again what a claim lost; None when there is nothing to restore any more."""
 
@@ -47,12 +56,17 @@ class Pauses:
     """Seconds. The pause before an attempt doubles from `first` to `longest`, each time longer or
     shorter by up to the `jitter` part of it, so that nodes that lost one exporter do not return
     all at once. What held for `stable` is tried at once when it is lost; a flapping link keeps
-    its pauses (R25), and an attempt that was denied is not repeated without another loss."""
+    its pauses (R25), and an attempt that was denied is not repeated without another loss.
+
+    A node that does not answer is tried again as soon as it does, which is looked for until
+    `knocking` after the loss: a link is back soon after the network, whatever the pauses were.
+    """
 
     first: float = 0.5
     longest: float = 60.0
     jitter: float = 0.25
     stable: float = 60.0
+    knocking: float = 900.0
 
     def after(self, pause: float) -> float:
         """The pause after this one."""
@@ -64,8 +78,10 @@ class _Lost:
     """A claim that is being restored, or was."""
 
     pause: float = 0.0
+    lost_at: float = 0.0
     ended_at: float = 0.0
     again: bool = False
+    silent: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -81,6 +97,7 @@ class Supervisor:
         *,
         random: Callable[[], float],
         pauses: Pauses | None = None,
+        answers: Answers = _unknown,
         on_lost: Callable[[], None] = lambda: None,
         on_tried: Callable[[str], None] = lambda result: None,
     ) -> None:
@@ -90,6 +107,7 @@ class Supervisor:
         self._events = events
         self._random = random
         self._pauses = pauses or Pauses()
+        self._answers = answers
         self._on_lost = on_lost
         self._on_tried = on_tried
         self._claims: dict[ClaimUid, _Lost] = {}
@@ -133,6 +151,7 @@ class Supervisor:
             lost.again = True
             return
         self._on_lost()
+        lost.lost_at, lost.silent = self._now(), False
         lost.task = asyncio.create_task(self._keep_restoring(ref, lost))
 
     @property
@@ -156,13 +175,14 @@ class Supervisor:
     async def _keep_restoring(self, ref: ClaimRef, lost: _Lost) -> None:
         try:
             while True:
-                await self._sleep(lost)
+                await self._sleep(ref, lost)
                 lost.pause = self._pauses.after(lost.pause)
-                lost.again = False
+                lost.again = lost.silent = False
                 try:
                     record = await self._restore(ref)
                 except UsbdraError as error:
                     self._on_tried(error.reason)
+                    lost.silent = isinstance(error, Unreachable)
                     facts = {"claim": str(ref), "reason": error.reason}
                     if _denied(error):
                         log.warning("%s is not attached again: %s", ref, error, extra=facts)
@@ -192,12 +212,19 @@ class Supervisor:
             if lost.task is None and now - lost.ended_at >= self._pauses.stable:
                 del self._claims[uid]
 
-    async def _sleep(self, lost: _Lost) -> None:
-        """The pause, or less when a device comes."""
+    async def _sleep(self, ref: ClaimRef, lost: _Lost) -> None:
+        """The pause, or less when a device comes; for a silent node until it answers."""
         lost.wake.clear()
         spread = 1 + self._pauses.jitter * (2 * self._random() - 1)
+        knocking = lost.silent and self._now() - lost.lost_at < self._pauses.knocking
         try:
-            async with asyncio.timeout(lost.pause * spread):
+            async with asyncio.timeout(lost.pause * spread) as limit:
+                if knocking:
+                    pause, longest = limit.when(), self._now() + self._pauses.longest * spread
+                    limit.reschedule(longest)
+                    if await self._answers(ref):
+                        return
+                    limit.reschedule(pause)
                 await lost.wake.wait()
         except TimeoutError:
             pass

@@ -22,7 +22,7 @@ from usbdra.plugin.locks import NodeLock
 from usbdra.plugin.losses import Losses
 from usbdra.plugin.plan import Allocation, plan, read_claim, targets
 from usbdra.plugin.records import Records
-from usbdra.plugin.recovery import Recovery
+from usbdra.plugin.recovery import RESTORE_API_SECONDS, Recovery
 from usbdra.plugin.running import Containers, Running
 from usbdra.plugin.steps import StepTimes
 from usbdra.plugin.telling import Telling
@@ -189,7 +189,7 @@ class Preparer:
             record = self._records.get(ref.uid)
             if record is None or record.phase is not Phase.PREPARED:
                 return None
-            if await self._recovery.allocated([ref]) == {ref.uid: False}:
+            if await self._recovery.allocated([ref], RESTORE_API_SECONDS) == {ref.uid: False}:
                 log.info("%s is given back: the API has it no more", ref)
                 async with self._turns.in_time(ref, deadline):
                     await self._acts.give_back(record)

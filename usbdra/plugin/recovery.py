@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 API_SECONDS = 5.0
 """How long a start waits for the API; without its answer nothing that runs is given back."""
+RESTORE_API_SECONDS = 2.0
+"""How long a lost link waits for it: what keeps the API away may be what broke the link."""
 
 
 class Recovery:
@@ -83,11 +85,13 @@ class Recovery:
             work = [self._claim(uid, records.get(uid), list(a)) for uid, a in decided]
             return [lost for found in await asyncio.gather(*work) for lost in found]
 
-    async def allocated(self, refs: Iterable[ClaimRef]) -> Mapping[ClaimUid, bool] | None:
-        """Which claims the API has allocated; None unless it answered for every one."""
+    async def allocated(
+        self, refs: Iterable[ClaimRef], seconds: float = API_SECONDS
+    ) -> Mapping[ClaimUid, bool] | None:
+        """Which claims the API has allocated; None unless it answered for every one in time."""
         wanted = list(refs)
         try:
-            async with asyncio.timeout(API_SECONDS):
+            async with asyncio.timeout(seconds):
                 found = await asyncio.gather(*(self._is_allocated(ref) for ref in wanted))
         except (UsbdraError, TimeoutError) as error:
             log.warning("claims are not checked with the API now: %s", error or "no answer")

@@ -60,6 +60,12 @@ class PluginServer:
         await self._listen(self._paths.plugin, dra)
         await self._listen(self._paths.registration, [self.registration.handlers()])
 
+    def reachable(self) -> bool:
+        """Whether a kubelet that starts now would find us: False once somebody has removed the
+        sockets, as when its data directory was wiped. They cannot be made again from here: the
+        directory of this container's mount may be another than the one of that name now."""
+        return all(path.exists() for _, path in self._servers)
+
     async def stop(self, grace: float = GRACE_SECONDS) -> None:
         """Leave the kubelet's sight, give running calls `grace` seconds, remove the sockets."""
         self._board.close()

@@ -104,6 +104,22 @@ async def connect(host: str, port: int, timeouts: LinkTimeouts) -> socket.socket
     raise Unreachable(f"cannot connect to {host} port {port}: {'; '.join(failures)}")
 
 
+async def answers(address: str, port: int, seconds: float) -> bool:
+    """Whether something accepts connections there; takes `seconds` when nothing does.
+
+    `address` is an IP address. The connection is closed at once.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        (await _connect_one(family, (address, port), until, LinkTimeouts())).close()
+    except OSError:  # TimeoutError is one
+        await asyncio.sleep(until - loop.time())
+        return False
+    return True
+
+
 async def _resolve(host: str, port: int, deadline: float) -> list[tuple[int, tuple[Any, ...]]]:
     """(family, address) in the resolver's order, each once."""
     loop = asyncio.get_running_loop()

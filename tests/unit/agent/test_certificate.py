@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.kube import FakeKube
+from usbdra.agent import certificate
 from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.controller.certificates import Signer
 from usbdra.controller.review import Rules, requester
@@ -155,6 +156,21 @@ async def test_renewed_when_its_time_has_come(tmp_path: Path) -> None:
         found = await changed(tmp_path, None)
         kube.now += timedelta(hours=17)
         kube.believe(FIRST)  # news make it look at the clock
+        new = await changed(tmp_path, stamp(found))
+    assert new.pair.cert.not_valid_after_utc == kube.now + timedelta(hours=24)
+
+
+async def test_a_clock_that_jumps_is_noticed_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No news and no timer of its own: the certificate was to be renewed in 15 hours."""
+    monkeypatch.setattr(certificate, "LOOK_AGAIN", 0.02)
+    kube = Cluster()
+    kube.believe(FIRST)
+    part = agent(kube, tmp_path)
+    async with running(signer(kube), part):
+        found = await changed(tmp_path, None)
+        kube.now += timedelta(hours=17)
         new = await changed(tmp_path, stamp(found))
     assert new.pair.cert.not_valid_after_utc == kube.now + timedelta(hours=24)
 

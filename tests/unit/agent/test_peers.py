@@ -2,12 +2,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.fakes.kube import FakeKube
+from tests.unit.plugin.records import device, record
 from tests.unit.slices.samples import offer
 from usbdra.agent import peers
 from usbdra.agent.addresses import NodeAddresses
@@ -16,7 +18,7 @@ from usbdra.errors import DeviceBusy, NotAuthenticated, Refused, Unreachable
 from usbdra.exporter import fence
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.kube import errors
-from usbdra.kube.types import NODE, RESOURCE_CLAIM
+from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef as HolderRef
 from usbdra.state.exports import Session
@@ -290,3 +292,87 @@ async def test_a_nodes_address_is_read_once_and_again_when_the_node_is_not_there
     nodes.at = {}
     with pytest.raises(Unreachable, match=r"10\.0\.0\.9 does not answer"):
         await dialler.connect(order)
+
+
+async def test_the_certificate_is_read_once_for_all_links(nodes: Nodes) -> None:
+    """Each reading makes contexts with memory of their own; a failed dial held it until Python
+    collected it."""
+    api, read = FakeKube(), 0
+    api.put(NODE, node_at("10.0.0.1"))
+
+    def identity() -> Any:
+        nonlocal read
+        read += 1
+        return object()
+
+    dialler = Dialler(api, identity, 3241, Encryption.REQUIRED)
+    await dialler.connect(order_of("node-a"))
+    nodes.at = {}
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            await dialler.connect(order_of("node-a"))
+    assert read == 1
+
+
+async def test_r23_with_our_own_cable_out_the_node_is_dialled_where_it_was(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the node nor the API server answers: the address is kept and nobody waits long."""
+
+    class Away(FakeKube):
+        away = False
+
+        async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
+            if self.away:
+                await asyncio.Event().wait()
+            return await super().get(kind, name, namespace)
+
+    api = Away()
+    api.put(NODE, node_at("10.0.0.1"))
+    monkeypatch.setattr(peers, "ADDRESS_SECONDS", 0.01)
+    dialler = Dialler(api, lambda: None, 3241, Encryption.REQUIRED)  # type: ignore[arg-type,return-value]
+    await dialler.connect(order_of("node-a"))
+    api.away, nodes.at = True, {}
+    with pytest.raises(Unreachable, match=r"10\.0\.0\.1 does not answer"):
+        await dialler.connect(order_of("node-a"))
+    nodes.at = {"10.0.0.1": "node-a"}
+    await dialler.connect(order_of("node-a"))
+    assert set(nodes.dialled) == {"10.0.0.1"}
+
+
+async def test_a_node_is_knocked_at_until_it_answers(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers, "KNOCK_SECONDS", 0.02)
+    api = FakeKube()
+    api.put(NODE, node_at("127.0.0.1"))
+    nodes.at = {"127.0.0.1": "node-a"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    dialler = Dialler(api, lambda: None, port, Encryption.REQUIRED)  # type: ignore[arg-type,return-value]
+    assert not await dialler.answers(NodeName("node-a"))  # nobody was ever reached there
+    await dialler.connect(order_of("node-a"))
+    waiting = asyncio.create_task(dialler.answers(NodeName("node-a")))
+    await asyncio.sleep(0.03)
+    assert not waiting.done()
+    with socket.create_server(("127.0.0.1", port)):
+        async with asyncio.timeout(2):
+            assert await waiting
+
+
+async def test_only_nodes_whose_device_a_claim_lacks_are_waited_for(
+    dialler: Dialler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def answers(node: NodeName) -> bool:
+        asked.append(node)
+        return node == "a"
+
+    monkeypatch.setattr(dialler, "answers", answers)
+    here, there = device(node=NodeName("c"), request="held"), device(held=None)
+    assert await dialler.answers_for(record(here, there))
+    assert asked == ["a"]
+    assert not await dialler.answers_for(record(device(held=None, node=NodeName("silent"))))
+    assert not await dialler.answers_for(record(here))
+    assert not await dialler.answers_for(None)

@@ -40,3 +40,18 @@ async def test_what_an_earlier_run_of_the_pod_left_tells_nothing(tmp_path: Path)
 
 def test_no_agent_is_a_no(tmp_path: Path) -> None:
     assert not ask(tmp_path / "nobody.sock", "live")
+
+
+async def test_an_agent_that_no_kubelet_can_find_is_not_live(tmp_path: Path) -> None:
+    path, found = socket_path(tmp_path, "uid-1"), True
+    probes = Probes(path)
+    probes.live_while(lambda: found)
+    await probes.start()
+    try:
+        probes.set("startup")
+        assert await asked(path, "live")
+        found = False
+        assert not await asked(path, "live")
+        assert await asked(path, "startup")
+    finally:
+        await probes.stop()

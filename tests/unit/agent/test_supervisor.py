@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 
@@ -61,7 +63,7 @@ class Claims:
 
 @asynccontextmanager
 async def supervised(
-    claims: Claims, pauses: Pauses = FAST, number: float = 0.5, **hooks: Callable[..., None]
+    claims: Claims, pauses: Pauses = FAST, number: float = 0.5, **hooks: Callable[..., Any]
 ) -> AsyncIterator[tuple[Supervisor, FakeUevents]]:
     source = FakeUevents()
     hub = UeventHub(source)
@@ -139,6 +141,70 @@ async def test_r24_attempts_go_on_with_growing_pauses_until_the_exporter_is_back
     assert len(waited) == 4
     for seconds, least in zip(waited, (0.01, 0.02, 0.04, 0.04), strict=True):
         assert seconds >= least * 0.99
+
+
+async def test_a_silent_node_is_tried_as_soon_as_it_answers() -> None:
+    claims = Claims(Unreachable("no answer"), WHOLE)
+    asked, back = asyncio.Event(), asyncio.Event()
+
+    async def answers(ref: ClaimRef) -> bool:
+        assert ref == REF
+        asked.set()
+        return await back.wait()
+
+    async with supervised(claims, Pauses(first=60.0), answers=answers) as (supervisor, _):
+        supervisor.link_ended(LINK)
+        async with asyncio.timeout(2):
+            await asked.wait()
+        assert len(claims.attempts) == 1
+        back.set()
+        await until(lambda: supervisor.restoring == 0)
+    assert len(claims.attempts) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "knocking"), [(Unreachable("no answer"), 0.0), (PeerRefused("busy", 1, "Busy"), 9.0)]
+)
+async def test_only_a_silent_node_is_waited_for_and_not_for_ever(
+    error: Exception, knocking: float
+) -> None:
+    claims = Claims(error, error, WHOLE)
+
+    async def answers(ref: ClaimRef) -> bool:
+        raise AssertionError("nobody is to knock")
+
+    pauses = Pauses(first=0.001, longest=0.002, jitter=0.0, knocking=knocking)
+    async with supervised(claims, pauses, answers=answers) as (supervisor, _):
+        supervisor.link_ended(LINK)
+        await until(lambda: supervisor.restoring == 0)
+    assert len(claims.attempts) == 3
+
+
+async def test_a_node_of_unknown_address_is_tried_after_its_pause() -> None:
+    claims = Claims(Unreachable("no answer"), WHOLE)
+
+    async def answers(ref: ClaimRef) -> bool:
+        return False
+
+    async with supervised(claims, FAST, answers=answers) as (supervisor, _):
+        supervisor.link_ended(LINK)
+        await until(lambda: supervisor.restoring == 0)
+    assert len(claims.attempts) == 2
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+async def test_a_clock_that_jumps_changes_no_pause(
+    hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims, real = Claims(Unreachable("no route"), WHOLE), time.time
+    pauses = Pauses(first=0.02, longest=1.0, jitter=0.0)
+    async with supervised(claims, pauses) as (supervisor, _):
+        supervisor.link_ended(LINK)
+        await until(lambda: claims.attempts)
+        monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
+        await until(lambda: supervisor.restoring == 0)
+    first, second = claims.attempts
+    assert 0.02 * 0.99 <= second - first < 1.0
 
 
 async def test_pauses_are_spread_over_nodes() -> None:

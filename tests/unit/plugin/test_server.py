@@ -81,6 +81,16 @@ async def test_registration(world: World, short_tmp: Path) -> None:
     assert sockets_in(short_tmp) == []
 
 
+@pytest.mark.parametrize("which", ["plugin", "registration"])
+async def test_a_wiped_kubelet_directory_is_noticed(
+    world: World, short_tmp: Path, which: str
+) -> None:
+    async with serving(world.agent(), short_tmp) as server:
+        assert server.reachable()
+        getattr(paths_of(short_tmp), which).unlink()
+        assert not server.reachable()
+
+
 async def test_r41_a_refused_registration_is_waited_out(world: World, short_tmp: Path) -> None:
     async with (
         serving(world.agent(), short_tmp) as server,
