@@ -15,7 +15,7 @@ from copy import deepcopy
 from typing import Any
 
 from usbdra.kube import errors
-from usbdra.kube.types import Kind, Object
+from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 
 Event = tuple[int, str, Kind, Object]
 Id = tuple[str, str, str]
@@ -122,6 +122,8 @@ class FakeKube:
         old = self._find(kind, meta["name"], namespace)
         if meta.get("resourceVersion") != old["metadata"]["resourceVersion"]:
             raise errors.ApiConflict("replace", 409, "Conflict", "the object has been modified")
+        if kind == RESOURCE_SLICE and _seen_by(body) != _seen_by(old):
+            raise errors.ApiInvalid("replace", 422, "Invalid", "spec.nodeName: field is immutable")
         return self._stored("replace", kind, body, namespace)
 
     async def merge(
@@ -194,6 +196,11 @@ class FakeKube:
         await asyncio.sleep(0)
         if self.down:
             raise self.down
+
+
+def _seen_by(item: Object) -> Any:
+    """Of a ResourceSlice: it cannot be changed (validation.ValidateResourceSliceUpdate)."""
+    return item["spec"].get("nodeName")
 
 
 def _merged(old: Any, patch: Any) -> Any:

@@ -214,12 +214,20 @@ class SlicePublisher:
                     raise
         else:
             stored = step.stored
+        if stored["spec"].get("nodeName") != wanted["spec"].get("nodeName"):
+            return await self._make_anew(stored, wanted)
         version = stored["metadata"]["resourceVersion"]
         body = {**wanted, "metadata": {**wanted["metadata"], "resourceVersion": version}}
         try:
             return await self._api.replace(RESOURCE_SLICE, body)
         except errors.ApiNotFound:
             return await self._api.create(RESOURCE_SLICE, wanted)
+
+    async def _make_anew(self, stored: Object, wanted: Object) -> Object:
+        """Another visibility: a slice's nodeName cannot be changed, nor given to it later."""
+        meta = stored["metadata"]
+        await self._api.delete(RESOURCE_SLICE, meta["name"], uid=meta["uid"])
+        return await self._api.create(RESOURCE_SLICE, wanted)
 
     def _note(self, error: errors.ApiError) -> None:
         self.stats.errors += 1

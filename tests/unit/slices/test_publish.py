@@ -128,6 +128,37 @@ async def test_r40_slices_deleted_by_others_come_back_under_the_same_names() -> 
         await eventually(lambda: published(api) == before)
 
 
+async def test_another_visibility_makes_slices_anew_and_then_is_silent() -> None:
+    """A slice's nodeName cannot be changed: the API server refuses it for ever."""
+    api, offers = FakeKube(), Offers("a", "b", "c")
+    everyone: Object = {"nodeSelector": {"nodeSelectorTerms": []}}
+
+    class Seen:
+        def build(self, dropped: frozenset[str]) -> Sequence[Object]:
+            found = offers.build(dropped)
+            for item in found:
+                del item["spec"]["nodeName"]
+                item["spec"] |= everyone
+            return found
+
+    def node_names() -> list[str | None]:
+        return [item["spec"].get("nodeName") for item in api.all(RESOURCE_SLICE)]
+
+    async with publishing(api, Seen()) as publisher:
+        await publisher.published()
+        assert node_names() == [None, None]
+    for build, seen in ((offers, "node-a"), (Seen(), None)):
+        async with publishing(api, build) as publisher:
+            await publisher.published()
+            assert node_names() == [seen, seen]
+            assert publisher.stats.errors == 0
+            assert published(api) == {"usb-node-a-000": ["a", "b"], "usb-node-a-001": ["c"]}
+            before = len(api.requests)
+            publisher.wake()
+            await asyncio.sleep(0.02)
+            assert len(api.requests) == before
+
+
 async def test_a_delete_right_after_our_own_write_is_mended() -> None:
     """The watch may tell of the end of a slice before the answer to its creation is read."""
     api, offers = FakeKube(), Offers("a")
