@@ -93,20 +93,26 @@ fuzz: build ## a short bounded run of every coverage-guided fuzzer (FUZZ_SEED=0:
 bench: build ## benchmarks of the parts, and of the agent against a control plane (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py bench
-	@$(PY) bench/run.py --output $(RESULTS)/bench.json bench/micro bench/cluster
+	@$(PY) -m bench.run --output $(RESULTS)/bench.json bench/micro bench/cluster
 
 .PHONY: bench-kernel
 bench-kernel: $(STAMP) ## attach and throughput on real kernels against the stock tools (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed
-	@$(PY) bench/run.py --output $(RESULTS)/bench-kernel.json bench/kernel
+	@$(PY) -m bench.run --output $(RESULTS)/bench-kernel.json bench/kernel
 
 .PHONY: bench-cluster
 bench-cluster: $(STAMP) ## long runs: plugs, idle, and Prepare on a cluster's nodes under QEMU (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed && $(PYTHON) tests/host_packages.py bench
 	@BENCH_PLUGS=200 BENCH_STARTS=10 BENCH_IDLE_SECONDS=60 BENCH_PAIRS=50 BENCH_ROUNDS=50 \
-	  $(PY) bench/run.py --output $(RESULTS)/bench-cluster.json bench/cluster bench/prepare
+	  $(PY) -m bench.run --output $(RESULTS)/bench-cluster.json bench/cluster bench/prepare
+
+.PHONY: scale
+scale: $(STAMP) ## what a cluster of many nodes costs, simulated (SCALE_NODES=100,1000,5000; root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m bench.run --output $(RESULTS)/scale.json bench/scale
 
 .PHONY: package
 package: wheel ## install the wheel, and the source, into empty environments

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the benchmarks and print each as a ratio against the yardstick of its group.
 
+    python -m bench.run [--output FILE] [PATH...]
+
 A benchmark names its place with `benchmark.group` and, in `benchmark.extra_info`, its `role`:
 `yardstick` for the one the others of the group are divided by. `goal` (a ratio) and `wants`
 (`at most` or `at least`, the latter for speed-ups of the yardstick over ours) are optional. What
 else is in `extra_info` is a measurement of its own and is shown as it is; `goal_X` is the most that
-the measurement `X` beside it may be.
+the measurement `X` beside it may be. `size` and `grows` are for costs that grow: bench/growth.py.
 Machines are noisy, so a missed goal is shown and is not an error.
 """
 
@@ -18,11 +20,14 @@ import platform
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
+from bench import growth
+
 HERE = Path(__file__).parent
-PLACE = ("role", "goal", "wants")
+PLACE = ("role", "goal", "wants", "size", "grows")
 
 
 def machine() -> dict[str, Any]:
@@ -36,6 +41,7 @@ def machine() -> dict[str, Any]:
         platform.machine(),
     )
     return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cpu": model,
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 1),
@@ -73,14 +79,25 @@ def ratios(benchmarks: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "group": bench["group"] or "",
                 "name": bench["name"],
                 "median_us": median * 1e6,
+                "spread_us": spread_of(bench["stats"]),
                 "ratio": ratio,
                 "goal": goal,
                 "wants": wants,
                 "met": met,
+                "size": info.get("size"),
+                "grows": info.get("grows", {}),
                 "more": {key: value for key, value in info.items() if key not in PLACE},
             }
         )
     return rows
+
+
+def spread_of(stats: dict[str, Any]) -> dict[str, float]:
+    """Rounds and their quarters in µs, for plots; the median alone where more is not known."""
+    median = stats["median"]
+    names = ("min", "q1", "median", "q3", "max")
+    found = {name: stats.get(name, median) * 1e6 for name in names}
+    return {**found, "rounds": stats.get("rounds", 1)}
 
 
 def within_limits(info: dict[str, Any]) -> bool | None:
@@ -132,8 +149,13 @@ def main() -> int:
             return status or 1
         rows = ratios(json.loads(raw.read_text())["benchmarks"])
     show(rows)
+    grown = growth.grown(rows)
+    if grown:
+        print("\nhow costs grow")
+        growth.show(grown)
     if args.output:
-        args.output.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+        found = {"machine": machine(), "rows": rows, "growth": grown}
+        args.output.write_text(json.dumps(found, indent=1) + "\n")
     return status
 
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
+from bench.cluster.controlling import all_shown, cost, in_turns, running
 from bench.conftest import Replay
 from tests.api import chart
 from tests.api.accounts import Accounts
@@ -26,18 +23,12 @@ from tests.api.devices import condition
 from tests.cluster.alone import Alone, control_plane_alone
 from tests.unit.slices.samples import offer
 from usbdra.kube.client import KubeClient
-from usbdra.kube.custom import Contract
 from usbdra.kube.types import NODE, RESOURCE_SLICE, Object
-from usbdra.kube.watch import Reflector
 from usbdra.slices.build import SliceOptions, Visibility, build
 
 NODES = int(os.environ.get("BENCH_NODES", "20"))
 DEVICES = 10
-NUSB = Contract(chart.GROUP).node_device
 GROUP = f"controller, {NODES * DEVICES} devices on {NODES} nodes"
-PORT = "18081"
-AT_ONCE = 16
-LIMIT_SECONDS = 900.0
 
 
 @pytest.fixture(scope="module")
@@ -58,51 +49,6 @@ def slice_of(node: int, product: str = "DataTraveler 3.0") -> Object:
     options = SliceOptions(node=f"n{node:04d}", visibility=Visibility.NODE)
     found: Object = build(offers, {}, options)[0]
     return found
-
-
-async def in_turns(work: Iterator[Awaitable[Any]]) -> None:
-    async def one() -> None:
-        for step in work:
-            await step
-
-    await asyncio.gather(*(one() for _ in range(AT_ONCE)))
-
-
-async def all_shown(admin: KubeClient, done: Callable[[Object], bool], count: int) -> None:
-    """Wait until so many NodeUSBDevices are as wanted."""
-    reflector, good = Reflector(admin, NUSB), set()
-    async with asyncio.timeout(LIMIT_SECONDS), aclosing(reflector.run()) as news:
-        async for change in news:
-            key, item = getattr(change, "key", None), getattr(change, "new", None)
-            if item is not None and done(item):
-                good.add(key)
-            if len(good) >= count:
-                return
-
-
-@asynccontextmanager
-async def running(kubeconfig: Path) -> AsyncIterator[int]:
-    """The controller's process id."""
-    words = ("--kubeconfig", str(kubeconfig), "--namespace", chart.NAMESPACE)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "usbdra", "controller", *words, "--health-port", PORT,
-        stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        yield process.pid
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-def cost(pid: int) -> dict[str, float]:
-    """Peak resident memory and time on a CPU so far."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    peak = int(status.split("VmHWM:")[1].split()[0])
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(words[11]) + int(words[12])
-    cpu = ticks / os.sysconf("SC_CLK_TCK")
-    return {"peak_mib": round(peak / 1024), "cpu_s": round(cpu, 1)}
 
 
 async def measure(cluster: Alone) -> dict[str, tuple[float, dict[str, float]]]:

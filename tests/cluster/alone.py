@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,9 @@ class Alone:
 
 
 @contextlib.contextmanager
-def control_plane_alone(feature_gates: Mapping[str, bool] | None = None) -> Iterator[Alone]:
+def control_plane_alone(
+    feature_gates: Mapping[str, bool] | None = None, apiserver_flags: Sequence[str] = ()
+) -> Iterator[Alone]:
     """etcd, API server, scheduler and controllers in a namespace of their own."""
     binary = cluster_binary()
     sweep()
@@ -44,7 +46,13 @@ def control_plane_alone(feature_gates: Mapping[str, bool] | None = None) -> Iter
         data = folder / "control-plane"
         data.mkdir()
         with ControlPlane(
-            binary, network.name, data, HOST_IP4, feature_gates, watch_nodes=False
+            binary,
+            network.name,
+            data,
+            HOST_IP4,
+            feature_gates,
+            watch_nodes=False,
+            apiserver_flags=apiserver_flags,
         ) as plane:
             api = ClusterApi(plane.admin_kubeconfig, (str(binary), "kubectl"))
             with contextlib.closing(api):

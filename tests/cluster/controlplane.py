@@ -69,6 +69,7 @@ class ControlPlane:
         keep_fds: descriptors that detached components hold open.
         watch_nodes: nodes whose kubelet says nothing are marked unknown after 50 s; without, the
             readiness that a test wrote into a Node stays as it is.
+        apiserver_flags: more of them, for instance an audit log's.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class ControlPlane:
         detached: bool = False,
         keep_fds: tuple[int, ...] = (),
         watch_nodes: bool = True,
+        apiserver_flags: Sequence[str] = (),
     ) -> None:
         self._binary = binary
         self._namespace = namespace
@@ -91,6 +93,7 @@ class ControlPlane:
         self._authority = Authority(directory / "pki")
         self._detached, self._keep_fds = detached, keep_fds
         self._watch_nodes = watch_nodes
+        self._more_flags = tuple(apiserver_flags)
         # Names the port of this process's own door.
         self.admin_kubeconfig = directory / f"admin-{os.getpid()}.kubeconfig"
         self._door: Door | None = None
@@ -118,13 +121,22 @@ class ControlPlane:
         return [component.log for component in self._components.values()]
 
     @property
+    def target(self) -> tuple[str, int]:
+        """Where the API server listens inside the namespace, for doors of one's own."""
+        return "127.0.0.1", API_PORT
+
+    @property
     def server(self) -> str:
         """The URL that nodes and pods on the bed's network use."""
         return f"https://{self._address}:{API_PORT}"
 
-    def token_kubeconfig(self, token: str) -> str:
-        """The text of a kubeconfig for clients on this machine that show a bearer token."""
-        return token_kubeconfig(self._local_server, self._authority.pem, token)
+    def token_kubeconfig(self, token: str, door: Door | None = None) -> str:
+        """The text of a kubeconfig for clients on this machine that show a bearer token.
+
+        door: the way to the API server, where it is not the one that all clients share.
+        """
+        server = f"https://127.0.0.1:{door.port}" if door else self._local_server
+        return token_kubeconfig(server, self._authority.pem, token)
 
     def component(self, name: str) -> Component:
         """A component by its program name, for tests that stop and start it."""
@@ -262,7 +274,7 @@ class ControlPlane:
             run(["ip", "-n", self._namespace, *change])
 
     def _open_door(self) -> None:
-        self._door = Door(self._namespace, ("127.0.0.1", API_PORT))
+        self._door = Door(self._namespace, self.target)
         self._write_kubeconfig(self.admin_kubeconfig, self._local_server, self._pki("admin"))
 
     def _launch(self, name: str, flags: list[str]) -> None:
@@ -329,6 +341,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={signing}",
             f"--service-cluster-ip-range={SERVICE_RANGE}",
             "--allow-privileged",
+            *self._more_flags,
             *self._gate_flags(),
         ]
 

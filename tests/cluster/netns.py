@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from pyroute2 import netns
 
@@ -65,17 +66,34 @@ def socket_inside(
     return made[0]
 
 
+@dataclass
+class Carried:
+    """What went through a door so far: bytes to its target, bytes back, and connections."""
+
+    there: int = 0
+    back: int = 0
+    links: int = 0
+
+
 class Door:
     """A port of this host's loopback that leads to an address inside a namespace.
 
     Lets clients outside (the Python client, kubectl) use the API server without any link between
     the namespace and the host's own network. Bytes pass unchanged, so TLS stays end to end.
+
+    Args:
+        namespace: where the target is.
+        target: address and port there.
+        listener: what to listen on in place of the host's loopback; the door closes it.
     """
 
-    def __init__(self, namespace: str, target: tuple[str, int]) -> None:
+    def __init__(
+        self, namespace: str, target: tuple[str, int], listener: socket.socket | None = None
+    ) -> None:
         self._namespace = namespace
         self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = listener or socket.create_server(("127.0.0.1", 0))
+        self._carried = Carried()
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -84,8 +102,14 @@ class Door:
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1 of the host."""
+        """The port of the listener, by default on 127.0.0.1 of the host."""
         return int(self._listener.getsockname()[1])
+
+    @property
+    def carried(self) -> Carried:
+        """A copy of the counts."""
+        with self._lock:
+            return Carried(self._carried.there, self._carried.back, self._carried.links)
 
     def close(self) -> None:
         """Stop listening and cut what still passes."""
@@ -115,25 +139,36 @@ class Door:
                 if self._closed:
                     return
                 self._open |= {outside, inside}
+                self._carried.links += 1
             try:
                 # An address that refuses is the client's news: it sees its connection closed.
                 with contextlib.suppress(OSError):
                     for end in (outside, inside):  # a door is no link that waits for more
                         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     inside.connect(self._target)
-                    back = threading.Thread(target=_pump, args=(inside, outside), daemon=True)
+                    pumped = (inside, outside, self._back)
+                    back = threading.Thread(target=_pump, args=pumped, daemon=True)
                     back.start()
-                    _pump(outside, inside)
+                    _pump(outside, inside, self._there)
                     back.join()
             finally:
                 with self._lock:
                     self._open -= {outside, inside}
 
+    def _there(self, size: int) -> None:
+        with self._lock:
+            self._carried.there += size
 
-def _pump(source: socket.socket, sink: socket.socket) -> None:
+    def _back(self, size: int) -> None:
+        with self._lock:
+            self._carried.back += size
+
+
+def _pump(source: socket.socket, sink: socket.socket, count: Callable[[int], None]) -> None:
     """Copy until the source ends, then tell the sink so."""
     with contextlib.suppress(OSError):
         while chunk := source.recv(_CHUNK):
+            count(len(chunk))
             sink.sendall(chunk)
     with contextlib.suppress(OSError):
         sink.shutdown(socket.SHUT_WR)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long the scheduler takes for a pod that claims an assigned device, by the cluster's size.
+
+Goal: an unpinned pod within 0.3 s at 1,000 nodes and 8,000 assigned devices that their own node
+sees. Where all nodes see them each pod pays for every device at every node it tries; sizes above
+SCALE_WIDE are left out there, a pod takes a minute at 1,000 nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from bench.conftest import Replay, spread
+from bench.scale.conftest import Controlled
+from bench.scale.following import following
+from bench.scale.pods import seconds_to_place
+from bench.scale.population import SPACE, claim, devices, node_name
+from usbdra.kube.types import POD, RESOURCE_CLAIM
+from usbdra.slices.build import Visibility
+
+PODS = int(os.environ.get("SCALE_PODS", "10"))
+WIDE_PODS = 2
+SECONDS = 600.0
+"""The limit for one pod."""
+GOAL_MS = 300
+SETTLE = 2.0
+"""Seconds that the scheduler has to read what was written for it."""
+
+
+async def placed(cluster: Controlled, count: int, visibility: Visibility) -> list[float]:
+    """Seconds of so many pods, one after the other, each for another device of another node.
+
+    One more goes before them, pinned to a node: what it waits for is not in their times.
+    """
+    rig, seconds = cluster.rig, []
+    chosen = rig.unused.take(cluster.nodes, count + 1)
+    wanted = [devices(node, visibility)[number] for node, number in chosen]
+    await asyncio.sleep(SETTLE)
+    async with following(rig.admin, POD, SPACE) as pods:
+        for number, device in enumerate(wanted):
+            made = claim(device)
+            name = made["metadata"]["name"]
+            if visibility is not Visibility.NODE:  # the others are there since the node is
+                await rig.admin.create(RESOURCE_CLAIM, made, SPACE)
+            node = "" if number else node_name(0)
+            seconds.append(await seconds_to_place(rig.admin, pods, name, SECONDS, node))
+    return seconds[1:]
+
+
+def test_own_node_sees(cluster: Controlled, replay: Replay) -> None:
+    seconds = cluster.rig.run(placed(cluster, PODS, Visibility.NODE))
+    found = spread(seconds)
+    replay(
+        "scale: an unpinned pod, devices seen by their own node",
+        seconds,
+        size={"nodes": cluster.nodes},
+        grows={"p50_ms": 1},
+        goal_p50_ms=GOAL_MS,
+        devices=cluster.devices,
+        **found,
+    )
+
+
+def test_all_nodes_see(cluster: Controlled, replay: Replay) -> None:
+    rig = cluster.rig
+    rig.run(rig.population.show(Visibility.CLUSTER))
+    try:
+        seconds = rig.run(placed(cluster, WIDE_PODS, Visibility.CLUSTER))
+    finally:
+        rig.run(rig.population.show(Visibility.NODE))
+    replay(
+        "scale: an unpinned pod, devices seen by all nodes",
+        seconds,
+        size={"nodes": cluster.nodes},
+        grows={"p50_ms": 2},
+        devices=cluster.devices,
+        **spread(seconds),
+    )
