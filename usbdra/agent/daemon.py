@@ -38,7 +38,7 @@ from usbdra.agent.removed import RemovedNodes
 from usbdra.agent.reporter import KubeReporter
 from usbdra.agent.resets import Resets
 from usbdra.agent.resetting import DeviceReset
-from usbdra.agent.supervisor import Supervisor
+from usbdra.agent.supervisor import Cause, Supervisor
 from usbdra.agent.views import PublishedDevices
 from usbdra.containers.live import LiveContainers
 from usbdra.discovery import hostuse, tree
@@ -278,7 +278,7 @@ class Agent:
             if self._resets is not None:
                 group.create_task(self._resets.run())
             for ref in lost:
-                self._supervisor.restore(ref)
+                self._supervisor.restore(ref, Cause.START)
             log.info(
                 "agent started",
                 extra={"node": self._options.node, "devices": len(self._live.snapshot.offers)},

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from usbdra.agent.devices import Timings
 from usbdra.agent.facts import AgentFacts, Parts
 from usbdra.agent.options import AgentOptions
+from usbdra.agent.supervisor import Cause
 from usbdra.exporter.rate import Bucket
 from usbdra.kube.client import KubeClient
 from usbdra.kube.reviews import PathReview
@@ -69,9 +70,9 @@ class Metering:
             if phase in ATTACH_PHASES:
                 self._counting.observe("usbdra_attach_duration_seconds", seconds, phase)
 
-    def lost(self) -> None:
+    def lost(self, cause: Cause) -> None:
         """See agent/supervisor.py."""
-        self._counting.count("usbdra_losses_total")
+        self._counting.count("usbdra_losses_total", cause.value)
 
     def tried(self, result: str) -> None:
         """See agent/supervisor.py."""

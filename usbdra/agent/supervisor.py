@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 from usbdra.errors import PeerRefused, Refused, Unreachable, UsbdraError
@@ -45,6 +46,14 @@ cannot be told."""
 
 async def _unknown(ref: ClaimRef) -> bool:
     return False
+
+
+class Cause(Enum):
+    """What was heard first of a loss (metrics/families.py LOSSES)."""
+
+    LINK = "LinkEnded"
+    DEVICE = "DeviceGone"
+    START = "FoundAtStart"
 
 
 Restore = Callable[[ClaimRef], Coroutine[Any, Any, ClaimRecord | None]]
@@ -98,10 +107,10 @@ class Supervisor:
         random: Callable[[], float],
         pauses: Pauses | None = None,
         answers: Answers = _unknown,
-        on_lost: Callable[[], None] = lambda: None,
+        on_lost: Callable[[Cause], None] = lambda cause: None,
         on_tried: Callable[[str], None] = lambda result: None,
     ) -> None:
-        """on_lost, on_tried: hear of each loss, and of each attempt `ok` or its error's reason."""
+        """on_lost hears of each loss; on_tried of each attempt, `ok` or its error's reason."""
         self._losses = losses
         self._restore = restore
         self._events = events
@@ -135,7 +144,7 @@ class Supervisor:
             return
         ref = self._losses.link_ended(link)
         if ref is not None:
-            self.restore(ref)
+            self.restore(ref, Cause.LINK)
 
     def devices_changed(self) -> None:
         """The node's own devices changed: claims that wait for one try now."""
@@ -143,14 +152,14 @@ class Supervisor:
             if self._losses.lacks_local(uid):
                 lost.wake.set()
 
-    def restore(self, ref: ClaimRef) -> None:
+    def restore(self, ref: ClaimRef, cause: Cause) -> None:
         """Attach again what this claim lost, now or as soon as its pauses allow."""
         self._forget_calm()
         lost = self._claims.setdefault(ref.uid, _Lost())
         if lost.task is not None:
             lost.again = True
             return
-        self._on_lost()
+        self._on_lost(cause)
         lost.lost_at, lost.silent = self._now(), False
         lost.task = asyncio.create_task(self._keep_restoring(ref, lost))
 
@@ -170,7 +179,7 @@ class Supervisor:
                 log.error("claims cannot be looked at: %s", error)
                 continue
             for ref in lacking:
-                self.restore(ref)
+                self.restore(ref, Cause.DEVICE)
 
     async def _keep_restoring(self, ref: ClaimRef, lost: _Lost) -> None:
         try:

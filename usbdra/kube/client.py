@@ -27,7 +27,8 @@ LINE_BUFFER = 2 << 20
 """Bytes; a watch event is one line, and an object at most 1.5 MiB (etcd)."""
 
 OnAnswer = Callable[[str, str], None]
-"""Hears of each request: its verb as roles name it, and `ok` or the error's reason."""
+"""Hears of each request: its verb as roles name it, and `ok` or the error's reason. A watch that
+breaks after its beginning was heard of, `ok`, is heard of again."""
 _NOT_JSON = (ValueError, RecursionError)
 _VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
 
@@ -199,6 +200,9 @@ class KubeClient:
                         code = int(event["object"].get("code", 500))
                         raise errors.from_status(f"watch {path}", code, event["object"])
                     yield event["type"], event["object"]
+        except errors.ApiError as error:
+            self._on_answer("watch", error.reason)
+            raise
         finally:
             response.close()
 

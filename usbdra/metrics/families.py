@@ -39,6 +39,8 @@ ATTACH_PHASES = (
     "exporter.hand_over", "attach", "enumerate", "settle",
 )  # fmt: skip
 """types.py Attachment.timings."""
+LOSSES = ("LinkEnded", "DeviceGone", "FoundAtStart")
+"""agent/supervisor.py Cause."""
 VERBS = ("get", "list", "watch", "create", "replace", "patch", "delete")
 SPEEDS = ("low", "full", "high", "super", "unknown")
 HUBS = ("high", "super")
@@ -110,7 +112,8 @@ COMMON: Sequence[Family] = (
     ),
     _counter(
         "usbdra_api_requests_total",
-        "Requests to the API server and how they ended; a watch counts when it begins.",
+        "Requests to the API server and how they ended; a watch counts when it begins, and "
+        "with its reason when it breaks.",
         Label("verb", VERBS),
         Label("result", (OK, *API_REASONS)),
     ),
@@ -150,7 +153,12 @@ AGENT: Sequence[Family] = (
     _total("usbdra_link_retransmits_total", "TCP segments sent again.", *_LINK),
     _gauge("usbdra_link_round_trip_seconds", "The kernel's smoothed round trip time.", *_LINK),
     _gauge("usbdra_link_encrypted", "1 where the kernel encrypts the link.", *_LINK),
-    _counter("usbdra_losses_total", "Times that a prepared claim was found without a device."),
+    _counter(
+        "usbdra_losses_total",
+        "Times that a prepared claim lost a device, by what was heard first: its connection ended, "
+        "its device or port was gone, or it was so at the agent's start.",
+        Label("cause", LOSSES),
+    ),
     _counter(
         "usbdra_reattachments_total", "Attempts to attach again what was lost, by result.", _RESULT
     ),

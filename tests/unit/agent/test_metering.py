@@ -12,6 +12,7 @@ from tests.unit.metrics.test_meters import values
 from usbdra.agent import metering as module
 from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
+from usbdra.agent.supervisor import Cause
 from usbdra.types import NodeName
 
 OPTIONS = AgentOptions(node=NodeName("a"), pod_uid="p", metrics=("127.0.0.1", 0))
@@ -66,13 +67,13 @@ async def test_phases_of_another_nodes_invention_are_not_labels() -> None:
 
 async def test_losses_attempts_decisions_and_requests() -> None:
     metering = Metering(OPTIONS)
-    metering.lost()
+    metering.lost(Cause.LINK)
     metering.tried("Unreachable")
     metering.tried("ok")
     metering.decided("Busy")
     metering.answered("patch", "ApiConflict")
     found = await counted(metering)
-    assert found["usbdra_losses_total[]"] == 1
+    assert found["usbdra_losses_total['LinkEnded']"] == 1
     assert found["usbdra_reattachments_total['Unreachable']"] == 1
     assert found["usbdra_reattachments_total['ok']"] == 1
     assert found["usbdra_grants_total['Busy']"] == 1
@@ -81,7 +82,7 @@ async def test_losses_attempts_decisions_and_requests() -> None:
 
 def test_without_an_address_nothing_is_kept() -> None:
     metering = Metering(replace(OPTIONS, metrics=None))
-    metering.lost()
+    metering.lost(Cause.DEVICE)
     metering.done("prepare", "ok", {})
     assert metering._meters is None
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import open_descriptors
 from tests.fakes.uevents import FakeUevents
-from usbdra.agent.supervisor import Pauses, Supervisor
+from usbdra.agent.supervisor import Cause, Pauses, Supervisor
 from usbdra.discovery.uevent import UeventHub
 from usbdra.errors import KernelUnsupported, PeerRefused, Unreachable
 from usbdra.state.claims import ClaimRecord, ClaimRef, Phase
@@ -331,13 +331,13 @@ async def test_a_stop_ends_what_is_under_way() -> None:
 
 async def test_losses_and_attempts_are_told_by_result() -> None:
     claims = Claims(Unreachable("b is away"), ValueError("ours"), WHOLE)
-    lost: list[None] = []
+    lost: list[Cause] = []
     tried: list[str] = []
-    async with supervised(claims, on_lost=lambda: lost.append(None), on_tried=tried.append) as (
+    async with supervised(claims, on_lost=lost.append, on_tried=tried.append) as (
         supervisor,
         _,
     ):
         supervisor.link_ended(LINK)
         await until(lambda: supervisor.restoring == 0)
     assert tried == ["Unreachable", "InternalError", "ok"]
-    assert len(lost) == 1
+    assert lost == [Cause.LINK]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import ssl
@@ -17,7 +18,7 @@ from aiohttp import web
 
 from usbdra.kube import errors
 from usbdra.kube.access import Access, proxy_from_environment
-from usbdra.kube.client import KubeClient
+from usbdra.kube.client import KubeClient, OnAnswer
 from usbdra.kube.types import NODE, RESOURCE_CLAIM, RESOURCE_SLICE
 
 
@@ -46,7 +47,9 @@ async def bearer() -> str:
 
 
 @asynccontextmanager
-async def serving(timeout: float = 5.0) -> AsyncIterator[tuple[Server, KubeClient]]:
+async def serving(
+    timeout: float = 5.0, on_answer: OnAnswer = lambda verb, result: None
+) -> AsyncIterator[tuple[Server, KubeClient]]:
     server, app = Server(), web.Application()
     app.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(app)
@@ -54,7 +57,8 @@ async def serving(timeout: float = 5.0) -> AsyncIterator[tuple[Server, KubeClien
     listener = socket.create_server(("127.0.0.1", 0))
     await web.SockSite(runner, listener).start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    client = KubeClient(Access(url, ssl.create_default_context(), bearer), timeout)
+    access = Access(url, ssl.create_default_context(), bearer)
+    client = KubeClient(access, timeout, on_answer)
     try:
         yield server, client
     finally:
@@ -209,6 +213,25 @@ async def test_watch_of_an_old_version_expires() -> None:
         server.body = json.dumps(error).encode() + b"\n"
         with pytest.raises(errors.ApiExpired, match="too old"):
             _ = [event async for event in client.watch(RESOURCE_SLICE, "7")]
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"type":"BOOKMARK","object":{}}\n', ["ok"]),
+        (b'{"type":"ERROR","object":{"code":410}}\n', ["ok", "ApiExpired"]),
+        (b'{"type":"ADD', ["ok", "ApiUnavailable"]),
+    ],
+)
+async def test_a_watch_that_breaks_is_told_once_more(body: bytes, told: list[str]) -> None:
+    """One that the server ends in order is not."""
+    heard: list[tuple[str, str]] = []
+    async with serving(on_answer=lambda *what: heard.append(what)) as (server, client):
+        server.body = body
+        with contextlib.suppress(errors.ApiError):
+            async for _ in client.watch(RESOURCE_SLICE, "7"):
+                pass
+    assert heard == [("watch", result) for result in told]
 
 
 async def test_text_is_read_up_to_a_limit() -> None:

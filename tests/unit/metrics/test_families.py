@@ -10,11 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 import usbdra
+from usbdra.agent.supervisor import Cause
 from usbdra.errors import UsbdraError
 from usbdra.kmod import ModuleState
 from usbdra.metrics.families import (
     API_REASONS,
     INTERNAL,
+    LOSSES,
     MODULE_STATES,
     MODULES,
     PARTS,
@@ -51,6 +53,7 @@ def test_phases_states_and_modules_are_those_of_the_code() -> None:
     steps = [step.value.partition(".") for step in Step]
     assert (*(s for a, _, s in steps if a == "prepare"), "total") == PREPARE_PHASES
     assert (*(s for a, _, s in steps if a == "unprepare"), "total") == UNPREPARE_PHASES
+    assert tuple(cause.value for cause in Cause) == LOSSES
     assert (*REQUIRED, *HELPFUL) == MODULES
     assert tuple(state.value for state in ModuleState) == MODULE_STATES
     claims = next(f for f in PARTS["agent"] if f.name == "usbdra_claims")
