@@ -24,6 +24,25 @@ ClaimUid = NewType("ClaimUid", str)
 
 NODE_URI_PREFIX = "usbdra://node/"
 """A certificate names its node in a URI SAN: this and the NodeName."""
+_OUTSIDE = "outside/"
+CONTROLLER = NodeName("cluster/controller")
+"""The controller as a peer: it may list devices, and has none."""
+
+
+def outside_node(host: str) -> NodeName:
+    """A host outside the cluster where a node's name is asked for: its devices' place, its pool
+    and its certificate. No Node can have such a name, for the slash in it."""
+    return NodeName(_OUTSIDE + host)
+
+
+def outside_host(node: str) -> str | None:
+    """The host outside the cluster that `node` stands for; None for a node."""
+    return node.removeprefix(_OUTSIDE) if node.startswith(_OUTSIDE) else None
+
+
+def is_node(name: str) -> bool:
+    """Whether a peer of this name is a node, and neither a host outside nor the controller."""
+    return "/" not in name
 
 
 class SpeedClass(Enum):

@@ -19,7 +19,8 @@ from tests.api.accounts import Accounts
 from tests.api.chart import GROUP, NAMESPACE, installed
 from tests.api.conftest import MakeNode
 from tests.cluster.api import ClusterApi
-from usbdra.agent.certificate import USAGES, CertificateOptions, NodeCertificate
+from usbdra.agent.asking import USAGES
+from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.controller.issuing import CertificateSettings, Issuing
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient

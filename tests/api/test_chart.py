@@ -54,6 +54,7 @@ VALUES: dict[str, dict[str, str]] = {
         "virtualMachines.enabled": "true",
         "virtualMachines.kind": "Platform",
     },
+    "hosts outside the cluster": {"outsideHosts.enabled": "true"},
     "a web page by port-forward": {"controller.web.enabled": "true"},
     "a web page with a certificate": {
         "controller.web.enabled": "true",

@@ -28,6 +28,7 @@ EVERYTHING = {
     "requireAssignment": "true",
     "virtualMachines.enabled": "true",
     "virtualMachines.kind": "Minimal",
+    "outsideHosts.enabled": "true",
     "controller.web.enabled": "true",
     "metrics.enabled": "true",
 }

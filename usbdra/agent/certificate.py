@@ -9,7 +9,6 @@ each new connection. What to ask for is pki/request.py's, when pki/held.py's.
 from __future__ import annotations
 
 import asyncio
-import base64
 import logging
 import random
 from collections.abc import Callable, Sequence
@@ -18,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from usbdra.agent.asking import ask
 from usbdra.agent.options import AgentOptions
-from usbdra.errors import ConfigError, Refused, UsbdraError
-from usbdra.kube import errors
+from usbdra.errors import ConfigError, UsbdraError
 from usbdra.kube.addresses import internal_addresses
-from usbdra.kube.types import CONFIG_MAP, CSR, NODE, Kind, Object
+from usbdra.kube.types import CONFIG_MAP, NODE, Kind, Object
 from usbdra.kube.watch import Change, Lister, Reflector
 from usbdra.pki import held, sets, trust
 from usbdra.pki.authority import Pair, new_key, read_certificates
@@ -32,11 +31,9 @@ from usbdra.types import NodeName
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 log = logging.getLogger(__name__)
 
-USAGES = ["digital signature", "client auth", "server auth"]
 ANSWER_TIME = 120.0
 """Seconds to wait for a signer; then a new request is made, as its key is kept in memory only."""
 LOOK_AGAIN = 3600.0
@@ -175,40 +172,17 @@ class NodeCertificate:
         options = self._options
         request = make_request(key, options.node, uid, addresses)
         name = shorten(f"usbdra-{options.node}", 200) + f"-{digest(request.decode())}"
-        await self._api.create(
-            CSR,
-            {
-                "apiVersion": CSR.api_version,
-                "kind": CSR.kind,
-                "metadata": {"name": name},
-                "spec": {
-                    "request": base64.b64encode(request).decode(),
-                    "signerName": options.signer,
-                    "usages": USAGES,
-                    "expirationSeconds": int(options.lifetime.total_seconds()),
-                },
-            },
+        pem = await ask(
+            self._api,
+            name,
+            request,
+            options.signer,
+            int(options.lifetime.total_seconds()),
+            self._answer_time,
         )
-        pair = _pair(key, await self._answer(name))
+        pair = Pair(read_certificates(pem, "the signer's answer")[0], key)
         held.require(pair.cert, key.public_key(), self._bundle, self._clock())
         return pair
-
-    async def _answer(self, name: str) -> str:
-        """What the signer put into the request's status, base64 of PEM."""
-        requests = Reflector(self._api, CSR, fields=f"metadata.name={name}")
-        try:
-            async with asyncio.timeout(self._answer_time):
-                async for change in requests.run():
-                    if isinstance(change, Change) and (answer := _answer_in(change, name)):
-                        return answer
-        except TimeoutError as error:
-            raise errors.ApiUnavailable(
-                f"certificate request {name}",
-                0,
-                "NoAnswer",
-                f"nobody signed it within {self._answer_time:.0f} s; is usbdra controller running?",
-            ) from error
-        raise AssertionError("a reflector ends by cancellation only")
 
     async def _follow_bundle(self) -> None:
         reflector = Reflector(
@@ -250,22 +224,3 @@ class NodeCertificate:
                 await self._news.wait()
         except TimeoutError:
             return
-
-
-def _answer_in(change: Change, name: str) -> str | None:
-    """The certificate in a request, None while there is no answer. Raises Refused."""
-    if change.new is None:
-        raise Refused(f"certificate request {name} was deleted before it was answered")
-    status = change.new.get("status") or {}
-    for one in status.get("conditions") or ():
-        if one["type"] in ("Denied", "Failed"):
-            raise Refused(f"certificate request {name}: {one.get('message') or one['type']}")
-    return status.get("certificate")
-
-
-def _pair(key: EllipticCurvePrivateKey, answer: str) -> Pair:
-    try:
-        pem = base64.b64decode(answer)
-    except ValueError as error:
-        raise Refused("the signer's answer is not base64") from error
-    return Pair(read_certificates(pem, "the signer's answer")[0], key)

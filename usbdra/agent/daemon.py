@@ -28,6 +28,7 @@ from usbdra.agent.hostmodules import HostModules
 from usbdra.agent.linkreports import LinkReports
 from usbdra.agent.metering import Metering
 from usbdra.agent.options import AgentOptions
+from usbdra.agent.outside import OutsideHosts
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
 from usbdra.agent.plugs import Plugs
 from usbdra.agent.podplugs import ClaimContainers
@@ -147,7 +148,8 @@ class Agent:
         )
         self._assignments = Assignments.of_node(options, api)
         allowed = self._assignments.require if self._assignments is not None else no_fence
-        dialler = Dialler(api, self._identity, options.port, options.encryption)
+        outside = OutsideHosts(api, options, self._pki) if options.outside_hosts else None
+        dialler = Dialler(api, self._identity, options.port, options.encryption, outside)
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
         self._records = Records(store, self._claims_changed)
         self._port_count = PortCount(
@@ -279,10 +281,8 @@ class Agent:
                 group.create_task(self._resets.run())
             for ref in lost:
                 self._supervisor.restore(ref, Cause.START)
-            log.info(
-                "agent started",
-                extra={"node": self._options.node, "devices": len(self._live.snapshot.offers)},
-            )
+            devices = len(self._live.snapshot.offers)
+            log.info("agent started", extra={"node": self._options.node, "devices": devices})
             await asyncio.Event().wait()
 
     def parts(self) -> Parts:

@@ -60,6 +60,8 @@ class AgentOptions:
     host's own loopback with TLS, for who may `get` the path /metrics."""
     host_proc: Path | None = None
     """Where the host's own /proc is, to change running containers; None: they are left alone."""
+    outside_hosts: bool = False
+    """Whether devices of hosts outside the cluster (USBExporterHosts) may be used here."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
     fault_file: Path | None = None

@@ -30,7 +30,7 @@ from usbdra.transport import sockets
 from usbdra.transport.ktls import Encryption
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.transport.tls import Identity
-from usbdra.types import ClaimUid, DeviceName, NodeName, Offer
+from usbdra.types import ClaimUid, DeviceName, NodeName, Offer, is_node, outside_host
 from usbdra.usbip.extension import ClaimRef as WireClaim
 
 log = logging.getLogger(__name__)
@@ -60,13 +60,28 @@ FRESH_SECONDS = 2.0
 than a few seconds."""
 
 
+class Outside(Protocol):
+    """The way to hosts outside the cluster (agent/outside.py)."""
+
+    async def dial(self, order: Order, host: str) -> Link:
+        """A link over which the order's device can be had. Raises UsbdraError."""
+        ...
+
+
 class Dialler:
     """Connects to the node of an order and gets its grant. Made ready, a link is there already."""
 
     def __init__(
-        self, api: Api, identity: Callable[[], Identity], port: int, encryption: Encryption
+        self,
+        api: Api,
+        identity: Callable[[], Identity],
+        port: int,
+        encryption: Encryption,
+        outside: Outside | None = None,
     ) -> None:
+        """outside: the way to hosts outside the cluster; None where there are none."""
         self._api = api
+        self._outside = outside
         self._read_identity = identity
         self._identity: Identity | None = None
         self._port = port
@@ -77,7 +92,7 @@ class Dialler:
     async def connect(self, order: Order) -> Connection:
         """A granted connection. Raises NotFound, LinkError, Refused and their kin."""
         claim = WireClaim(order.claim.namespace, order.claim.name, order.claim.uid)
-        async with await self._made_ready(order) or await self._dial(order.node) as link:
+        async with await self._link(order) as link:
             device = await link.grant(order.name, claim=claim)
             facts = {"device": order.name, "node": order.node, "claim": str(claim)}
             log.info("device granted to us", extra={**facts, "encrypted": link.encrypted})
@@ -89,6 +104,9 @@ class Dialler:
 
         The first `connect` for the claim takes the link; one that nobody takes is closed.
         """
+        if not is_node(node):  # what it is shown depends on the device
+            yield
+            return
         task = asyncio.create_task(self._make_ready(node))
         self._ready[claim] = task
         try:
@@ -97,6 +115,16 @@ class Dialler:
             if self._ready.get(claim) is task:
                 del self._ready[claim]
                 _close(task)
+
+    async def _link(self, order: Order) -> Link:
+        host = outside_host(order.node)
+        if host is None:
+            return await self._made_ready(order) or await self._dial(order.node)
+        if self._outside is None:
+            raise NotFound(f"host {host} is outside the cluster; outsideHosts is off here")
+        link = await self._outside.dial(order, host)
+        self._remember(order.node, link.host)
+        return link
 
     async def _make_ready(self, node: NodeName) -> _Ready:
         return _Ready(await self._dial(node), node, time.monotonic())
@@ -173,11 +201,15 @@ class Dialler:
             encryption=self._encryption,
             timeouts=timeouts,
         )
+        self._remember(node, address)
+        return link
+
+    def _remember(self, node: NodeName, address: str) -> None:
+        """Where a node was last: there it is dialled first, and knocked at."""
         self._addresses.pop(node, None)
         if len(self._addresses) >= MAX_ADDRESSES:
             self._addresses.pop(next(iter(self._addresses)))
         self._addresses[node] = address
-        return link
 
     async def _address(self, name: NodeName) -> str:
         try:
@@ -231,6 +263,8 @@ class ClaimGuard:
         """Return when the peer may have the device. Raises UsbdraError with the reason."""
         if peer.node is None:
             raise Refused("a device of this node is given only over an authenticated link")
+        if not is_node(peer.node):
+            raise Refused(f"{peer.node} is no node of the cluster")
         if request.claim is None:
             raise Refused("a device of this node is given only for a ResourceClaim")
         if self._same_node is not None:

@@ -20,7 +20,7 @@ from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import DirectFact, Fact, UsbFact, VhciFact
 from usbdra.slices.build import parse_link, slice_name
 from usbdra.state.claims import Identity
-from usbdra.types import DeviceName, Hub, NodeName, Offer, Speed
+from usbdra.types import DeviceName, Hub, NodeName, Offer, Speed, is_node
 
 POOLS = ("usblocal", "usblink", "usb")
 """Pool prefixes of slices/build.py."""
@@ -64,7 +64,8 @@ class PublishedDevices:
         """The device that parameters name, wherever it is; None when nothing is known of it."""
         if target.node == self._node:
             return self._own(target.name)
-        for pool in (f"usb-{target.node}", f"usblocal-{target.node}"):
+        pools = (f"usb-{target.node}", f"usblocal-{target.node}")
+        for pool in pools if is_node(target.node) else pools[:1]:
             entry = await self._entry(pool, target.name)
             fact = _remote(target.name, target.node, self._driver, entry)
             if fact is not None:

@@ -66,6 +66,16 @@ def identity(settings: Settings) -> Identity:
     return Identity(files)
 
 
+def outside_name(settings: Settings) -> str | None:
+    """The name of this host in the cluster whose certificate it has, outside of which it is;
+    None for a certificate of another purpose. Raises ConfigError."""
+    from usbdra.pki import commands
+    from usbdra.types import outside_host
+
+    (own,) = commands.show(identity(settings).files.cert)
+    return outside_host(own.node) if own.node else None
+
+
 def encryption(settings: Settings) -> Encryption:
     """What this end agrees to on authenticated links."""
     from usbdra.transport.ktls import Encryption

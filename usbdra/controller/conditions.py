@@ -15,6 +15,7 @@ from typing import Any
 
 from usbdra.controller.published import Published
 from usbdra.controller.uses import Use
+from usbdra.types import outside_host
 
 _FAULTS = ("LinkLost", "NoFreeUSBIPPort")
 """Reasons of agents that are shown as they are."""
@@ -44,15 +45,22 @@ class Condition:
 
 def ready(device: Published | None, last_node: str, node: NodeState) -> Condition:
     """Ready, NotReady or NotFound."""
+    last = _named(last_node)
     if node is NodeState.GONE and last_node:
-        return Condition("Ready", False, "NotFound", f"node {last_node} is gone")
+        return Condition("Ready", False, "NotFound", f"{last} is gone")
     if device is None:
-        where = f"; it was last plugged into node {last_node}" if last_node else ""
+        where = f"; it was last plugged into {last}" if last_node else ""
         return Condition("Ready", False, "NotFound", f"no node has the device{where}")
     if node is NodeState.NOT_READY:
-        return Condition("Ready", False, "NotReady", f"node {device.node} is not ready")
+        state = "does not answer" if outside_host(device.node) else "is not ready"
+        return Condition("Ready", False, "NotReady", f"{_named(device.node)} {state}")
     where = f" at {device.attributes['busID']}" if "busID" in device.attributes else ""
-    return Condition("Ready", True, "Ready", f"plugged into node {device.node}{where}")
+    return Condition("Ready", True, "Ready", f"plugged into {_named(device.node)}{where}")
+
+
+def _named(node: str) -> str:
+    host = outside_host(node)
+    return f"node {node}" if host is None else f"host {host}"
 
 
 def attached(found: Sequence[Use], machines: Mapping[Pod, str]) -> Condition:

@@ -35,6 +35,7 @@ from usbdra.kube.types import (
     Object,
 )
 from usbdra.kube.watch import Key
+from usbdra.types import outside_node
 
 log = logging.getLogger(__name__)
 
@@ -85,9 +86,11 @@ class DevicesPart:
                 self._put_slice,
                 fields=f"spec.driver={self._driver}",
             ),
-            Mirror(self._api, NODE, _node, self._put_node),
+            Mirror(self._api, NODE, _ready, self._put_node),
             Mirror(self._api, NAMESPACE, _namespace, self._put_namespace),
         ]
+        if options.outside is not None:
+            self._sources.append(Mirror(self._api, contract.host, _ready, self._put_host))
 
     async def run(self) -> None:
         """Follow the cluster; work starts when all of it has been seen once."""
@@ -143,6 +146,10 @@ class DevicesPart:
     def _put_node(self, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put_node(key[1], item["ready"] if item else None))
 
+    def _put_host(self, key: Key, item: Object | None) -> None:
+        place = outside_node(key[1])
+        self._look_at(self._world.put_node(place, item["ready"] if item else None))
+
     def _put_namespace(self, key: Key, item: Object | None) -> None:
         found = Namespace(item["metadata"]["uid"], item["active"]) if item else None
         self._look_at(self._world.put_namespace(key[1], found))
@@ -164,7 +171,7 @@ def _identity(item: Object) -> Object:
     return {"metadata": {key: meta[key] for key in ("name", "uid", "resourceVersion")}}
 
 
-def _node(item: Object) -> Object:
+def _ready(item: Object) -> Object:
     found = (item.get("status") or {}).get("conditions") or ()
     ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in found)
     return {**_identity(item), "ready": ready}

@@ -14,8 +14,15 @@ from datetime import timedelta
 from usbdra.controller import castore, rotation
 from usbdra.controller.authority import ClusterAuthority
 from usbdra.controller.certificates import Signer
+from usbdra.controller.granting import LIFETIME as GRANT_LIFETIME
+from usbdra.controller.granting import Granting
+from usbdra.controller.hostcerts import LIFETIME as HOST_LIFETIME
+from usbdra.controller.hostcerts import HostCertificates
+from usbdra.controller.outsidesettings import OutsideSettings
+from usbdra.controller.requests import Requests
 from usbdra.controller.review import Rules, requester
 from usbdra.kube.client import KubeClient
+from usbdra.kube.custom import GRANT_SIGNER, HOST_SIGNER, Contract
 from usbdra.pki.expiry import life_of
 
 
@@ -34,10 +41,15 @@ class CertificateSettings:
 
 
 class Issuing:
-    """See controller/parts.py."""
+    """See controller/parts.py. outside: what to answer for hosts outside the cluster."""
 
     def __init__(
-        self, api: KubeClient, namespace: str, group: str, settings: CertificateSettings
+        self,
+        api: KubeClient,
+        namespace: str,
+        group: str,
+        settings: CertificateSettings,
+        outside: OutsideSettings | None = None,
     ) -> None:
         rules = Rules(settings.signer, requester(namespace, settings.account))
         self._authority: ClusterAuthority | None = None
@@ -50,7 +62,15 @@ class Issuing:
                 timing=rotation.Timing(settings.settle, settings.lifetime),
             )
         signing = self._authority.signing if self._authority else None
-        self._signer = Signer(api, rules, signing, settings.lifetime)
+        self._signers: list[Requests] = [Signer(api, rules, signing, settings.lifetime)]
+        if outside is not None and signing is not None:
+            contract = Contract(group)
+            granted = Rules(contract.key(GRANT_SIGNER), rules.requester)
+            look = Granting(api, contract, granted, outside.assignment).look
+            self._signers.append(Requests(api, granted.signer, look, signing, GRANT_LIFETIME))
+            hosts = HostCertificates(api, contract).look
+            host_signer = contract.key(HOST_SIGNER)
+            self._signers.append(Requests(api, host_signer, hosts, signing, HOST_LIFETIME))
 
     def life(self) -> tuple[float, float] | None:
         """Of our CA, see pki/expiry.py; None while it is not known, or somebody else's."""
@@ -62,4 +82,5 @@ class Issuing:
         async with asyncio.TaskGroup() as group:
             if self._authority is not None:
                 group.create_task(self._authority.run())
-            group.create_task(self._signer.run())
+            for signer in self._signers:
+                group.create_task(signer.run())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from usbdra.controller.issuing import CertificateSettings
+from usbdra.controller.outsidesettings import OutsideSettings
 from usbdra.controller.web.options import WebOptions
 from usbdra.kube.custom import Contract
 
@@ -51,6 +52,8 @@ class ControllerOptions:
     """None: USBAttachments are nobody's work."""
     web: WebOptions | None = None
     """None: no page is served."""
+    outside: OutsideSettings | None = None
+    """None: hosts outside the cluster are nobody's work."""
     kubeconfig: Path | None = None
     """None: the pod's service account."""
 

@@ -51,6 +51,8 @@ def factories(options: ControllerOptions) -> Sequence[tuple[str, Factory]]:
     made: list[tuple[str, Factory]] = [("devices", _devices)]
     if options.certificates is not None:
         made.append(("certificates", _certificates))
+    if options.outside is not None:
+        made.append(("outside", _outside))
     if options.machines is not None:
         made.append(("attachments", _attachments))
     return made
@@ -71,9 +73,20 @@ def _attachments(office: Office) -> Part:
 def _certificates(office: Office) -> Part:
     options = office.options
     assert options.certificates is not None
-    part = Issuing(office.api, options.namespace, options.group, options.certificates)
+    part = Issuing(
+        office.api, options.namespace, options.group, options.certificates, options.outside
+    )
     office.metering.follow_authority(part.life)
     return part
+
+
+def _outside(office: Office) -> Part:
+    from usbdra.controller.castore import Names
+    from usbdra.controller.outside import OutsidePart
+
+    options = office.options
+    assert options.outside is not None
+    return OutsidePart(office.api, options.contract, Names(options.namespace), options.outside)
 
 
 async def run_parts(office: Office, made_by: Sequence[tuple[str, Factory]]) -> None:

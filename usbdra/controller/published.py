@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from usbdra.types import DeviceName, NodeName
+from usbdra.types import DeviceName, NodeName, outside_host, outside_node
 
 USB_MAJOR = 189  # Documentation/admin-guide/devices.txt: USB devices
 _SHARED, _LOCAL = "usb-", "usblocal-"
@@ -104,10 +104,25 @@ def publisher(pool: str) -> str:
     return pool.partition("-")[2]
 
 
+def place_of(status: Mapping[str, Any]) -> str:
+    """The node of a NodeUSBDevice's status, or what stands for its host outside; "" for none."""
+    if host := status.get("host"):
+        return outside_node(str(host))
+    return str(status.get("nodeName") or "")
+
+
+def place_fields(place: str) -> dict[str, str]:
+    """What a status says of a place; nothing for none."""
+    host = outside_host(place)
+    return {"host": host} if host is not None else {"nodeName": place} if place else {}
+
+
 def status_attributes(device: Published) -> dict[str, Any]:
     """`status.attributes` of a NodeUSBDevice; what the device does not say is left out."""
     said = device.attributes
-    found: dict[str, Any] = {"name": device.name, "nodeName": device.node}
+    found: dict[str, Any] = {"name": device.name}
+    if outside_host(device.node) is None:
+        found["nodeName"] = device.node
     for key in ("vendorID", "productID", "bcd", "serial", "manufacturer", "product"):
         found[key] = said.get(key)
     found["speed"] = said.get("speed")

@@ -18,7 +18,7 @@ from usbdra.controller import conditions
 from usbdra.controller.acts import Act, Apply, Decision, Delete, Object, Patch, What
 from usbdra.controller.assignment import Holding, Progress, establish, withdraw
 from usbdra.controller.conditions import Condition, NodeState, Pod, timestamp
-from usbdra.controller.published import Published, status_attributes
+from usbdra.controller.published import Published, place_fields, place_of, status_attributes
 from usbdra.controller.uses import Use
 from usbdra.kube.custom import MANAGED_BY, MANAGER, Contract
 
@@ -151,7 +151,7 @@ class _Step:
         going: namespaces whose USBDevice is deleted in this very step.
         """
         seen = self._seen
-        last = str(seen.device.node if seen.device else self._status.get("nodeName") or "")
+        last = str(seen.device.node if seen.device else place_of(self._status))
         ready = conditions.ready(seen.device, last, seen.node)
         attached = conditions.attached(seen.uses, seen.machines)
         acts: list[Act] = []
@@ -185,12 +185,10 @@ class _Step:
             node = str(seen.device.node)
         else:
             attributes = self._status.get("attributes") or stored.get("attributes") or {}
-            node = str(self._status.get("nodeName") or stored.get("nodeName") or "")
+            node = place_of(self._status) or place_of(stored)
         if attributes:
             status["attributes"] = dict(attributes)
-        if node:
-            status["nodeName"] = node
-        return status
+        return status | place_fields(node)
 
     def _absent_since(self) -> str:
         return str(self._status.get("absentSince") or timestamp(self._seen.now))

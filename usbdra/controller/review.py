@@ -45,8 +45,16 @@ def node_of(csr: Mapping[str, Any], rules: Rules) -> str:
     return _claim(spec, NODE_NAME)
 
 
-def review(csr: Mapping[str, Any], node: Mapping[str, Any] | None, rules: Rules) -> NodeRequest:
-    """What to sign. Raises Refused with the reason.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the agent of a node asks for: PEM of a request; and the UID of its Node."""
+
+    pem: bytes
+    uid: str
+
+
+def asked_by(csr: Mapping[str, Any], node: Mapping[str, Any] | None, rules: Rules) -> Asked:
+    """What is asked for, by whom the API server says it is. Raises Refused with the reason.
 
     node: the Node object of node_of(), read after the request came; None when there is none.
     """
@@ -56,15 +64,27 @@ def review(csr: Mapping[str, Any], node: Mapping[str, Any] | None, rules: Rules)
     uid = _claim(csr["spec"], NODE_UID)
     if node["metadata"]["uid"] != uid:
         raise Refused(f"the token is of an earlier node named {name}")
+    require_usages(csr)
+    return Asked(pem_of(csr), uid)
+
+
+def require_usages(csr: Mapping[str, Any]) -> None:
+    """Raises Refused unless the usages are those of our certificates."""
     usages = csr["spec"].get("usages") or []
     if len(usages) != len(USAGES) or set(usages) != USAGES:
         raise Refused(f"the usages must be {', '.join(sorted(USAGES))}, not {', '.join(usages)}")
-    request = read_request(_pem(csr["spec"]))
+
+
+def review(csr: Mapping[str, Any], node: Mapping[str, Any] | None, rules: Rules) -> NodeRequest:
+    """What to sign. Raises Refused with the reason; `node` as for asked_by."""
+    asked = asked_by(csr, node, rules)
+    name, uid = node_of(csr, rules), asked.uid
+    request = read_request(asked.pem)
     if request.node != name:
         raise Refused(f"the request is for node {request.node}, the token of node {name}")
     if request.node_uid != uid:
         raise Refused(f"the request is for another node named {name}")
-    foreign = set(request.addresses) - set(internal_addresses(node))
+    foreign = set(request.addresses) - set(internal_addresses(node or {}))
     if foreign:
         raise Refused(f"{', '.join(sorted(foreign))} is no InternalIP of node {name}")
     return request
@@ -80,8 +100,9 @@ def _claim(spec: Mapping[str, Any], key: str) -> str:
     return str(values[0])
 
 
-def _pem(spec: Mapping[str, Any]) -> bytes:
+def pem_of(csr: Mapping[str, Any]) -> bytes:
+    """The request in a CertificateSigningRequest. Raises Refused."""
     try:
-        return base64.b64decode(spec.get("request") or "", validate=True)
+        return base64.b64decode(csr["spec"].get("request") or "", validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
         raise Refused("the request is not base64") from error

@@ -17,7 +17,13 @@ from usbdra.controller import names, templates
 from usbdra.controller.acts import Object, What
 from usbdra.controller.assignment import Holding
 from usbdra.controller.conditions import NodeState
-from usbdra.controller.published import Published, SlicePart, pool_devices, publisher
+from usbdra.controller.published import (
+    Published,
+    SlicePart,
+    place_of,
+    pool_devices,
+    publisher,
+)
 from usbdra.controller.reconcile import Namespace, Observed
 from usbdra.controller.uses import Use, uses
 from usbdra.kube.custom import Contract
@@ -82,7 +88,7 @@ class World:
         return {name for pool in pools for name in self._view(pool)}
 
     def put_node(self, name: str, ready: bool | None) -> set[str]:
-        """A Node and whether it is ready."""
+        """A Node, or what stands for a host outside, and whether it is ready."""
         if ready is None:
             self._nodes.pop(name, None)
         else:
@@ -140,7 +146,7 @@ class World:
             if use.device == device_name
             and names.owner_of_use(device_name, use.node, owners, known) == name
         ]
-        last = device.node if device else _status(record).get("nodeName", "")
+        last = device.node if device else place_of(_status(record))
         places = {namespace for _, namespace in self._places.get(name, ())}
         spaces = places | _namespaces_of(record)
         return Observed(
@@ -269,7 +275,7 @@ class World:
         records = {
             name: self.get(What.NODE_DEVICE, ("", name)) for name in self._families.get(device, ())
         }
-        return {name: str(_status(item).get("nodeName") or "") for name, item in records.items()}
+        return {name: place_of(_status(item)) for name, item in records.items()}
 
     def _node_state(self, node: str) -> NodeState:
         if node not in self._nodes:
@@ -300,8 +306,8 @@ def _status(item: Object | None) -> Mapping[str, Any]:
 
 
 def _nodes_of(item: Object | None) -> set[str]:
-    node = _status(item).get("nodeName")
-    return {str(node)} if node else set()
+    place = place_of(_status(item))
+    return {place} if place else set()
 
 
 def _namespaces_of(item: Object | None) -> set[str]:

@@ -23,13 +23,14 @@ __all__ = ["Broker", "ClaimRef", "GrantRequest", "Granted", "Peer"]
 class Peer:
     """Who is at the other end. `node` is the name its certificate proves, None on a plain link;
     `node_uid` the Node object it was made for ("" where it says nothing of one), `encrypted` says
-    whether the kernel encrypts the link's data."""
+    whether the kernel encrypts the link's data; `uris` are the certificate's further names."""
 
     address: str
     port: int
     node: NodeName | None = None
     encrypted: bool = False
     node_uid: str = ""
+    uris: tuple[str, ...] = ()
 
     @property
     def authenticated(self) -> bool:

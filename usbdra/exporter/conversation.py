@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from usbdra.errors import (
@@ -29,17 +29,25 @@ from usbdra.exporter.refusals import refusal_of
 from usbdra.transport import sockets
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.types import RemoteDevice
-from usbdra.usbip.extension import GrantReply
+from usbdra.usbip.extension import GrantReply, InventoryRequest
 from usbdra.usbip.session import (
     BadRequest,
     DevlistRequest,
     ImportRequest,
-    InventoryRequest,
     Request,
     ServerSession,
 )
 
 _log = logging.getLogger(__name__)
+
+
+Visited = Callable[[Peer, InventoryRequest], Awaitable[str]]
+"""Takes what a cluster's controller brings; what we ask of it, "" for nothing."""
+
+
+async def nothing_brought(peer: Peer, request: InventoryRequest) -> str:
+    """For who is visited by nobody: what is brought is left where it is."""
+    return ""
 
 
 class Limits(Protocol):
@@ -65,7 +73,9 @@ class Conversation:
         policy: AccessPolicy,
         limits: Limits,
         timeouts: LinkTimeouts,
+        visited: Visited | None = None,
     ) -> None:
+        self._visited = visited or nothing_brought
         self._sock = sock
         self._peer = peer
         self._broker = broker
@@ -120,7 +130,9 @@ class Conversation:
             decision = self._policy.peer(self._peer)
             if not decision.allowed:
                 raise Refused(decision.public)
-            if isinstance(request, DevlistRequest | InventoryRequest):
+            if isinstance(request, InventoryRequest):
+                await self._list(await self._visited(self._peer, request))
+            elif isinstance(request, DevlistRequest):
                 await self._list()
             else:
                 await self._grant(request)
@@ -129,10 +141,10 @@ class Conversation:
         except UsbdraError as exc:
             await self._refuse(request, exc)
 
-    async def _list(self) -> None:
+    async def _list(self, asks: str = "") -> None:
         devices = await self._visible()
         try:
-            reply = self._session.reply_devices(devices)
+            reply = self._session.reply_devices(devices, asks)
         except ValueError as exc:  # more devices or longer texts than a reply may hold
             raise UsbdraError(str(exc)) from exc
         _log.info("devices listed", extra={"peer": str(self._peer), "devices": len(devices)})

@@ -11,9 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from usbdra.errors import ConfigError, UsbdraError
@@ -85,12 +83,6 @@ class RemoteIdentity:
 
 
 def _context_of(pems: Pems) -> TlsContext:
-    """A server's context. OpenSSL reads files only: these are memory of this process."""
-    with ExitStack() as stack:
-        paths = []
-        for name, text in (("tls.crt", pems.cert), ("tls.key", pems.key), ("ca.crt", pems.ca)):
-            fd = os.memfd_create(name, os.MFD_CLOEXEC)
-            stack.callback(os.close, fd)
-            os.write(fd, text.encode("ascii", "replace"))
-            paths.append(Path(f"/proc/self/fd/{fd}"))
-        return tls.load_context(TlsFiles(paths[0], paths[1], paths[2]), Role.SERVER)
+    """A server's context."""
+    cert, key, ca = (text.encode("ascii", "replace") for text in (pems.cert, pems.key, pems.ca))
+    return tls.context_of(cert, key, ca, Role.SERVER)

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 
 from usbdra.errors import ConfigError
 from usbdra.exporter.broker import Peer
-from usbdra.types import NodeName, RemoteDevice
+from usbdra.types import NodeName, RemoteDevice, is_node
 
 Network = IPv4Network | IPv6Network
 
@@ -36,12 +36,15 @@ class AccessPolicy:
     """Rules of one listener. Empty `networks` or None for `nodes` do not narrow anything.
 
     `devices` maps a device's stable name or bus id to the nodes that may have it; a device it
-    does not name is open to every node that may ask at all.
+    does not name is open to every node that may ask at all. `others` are the peers that may ask
+    and are no nodes: whoever else has a certificate of the CA for another purpose has no business
+    here.
     """
 
     networks: tuple[Network, ...] = ()
     nodes: frozenset[NodeName] | None = None
     devices: Mapping[str, frozenset[NodeName]] = field(default_factory=dict)
+    others: frozenset[NodeName] = frozenset()
 
     def connection(self, address: str) -> Decision:
         """May this address connect? Asked before a byte is read."""
@@ -57,6 +60,11 @@ class AccessPolicy:
 
     def peer(self, peer: Peer) -> Decision:
         """May this peer ask for anything? A peer on a plain link has no name to be listed by."""
+        if peer.node is not None and not is_node(peer.node):
+            if peer.node in self.others:
+                return _YES
+            text = f"{peer.node} is no node of the cluster"
+            return Decision(False, public=text, detail=text)
         if self.nodes is None or peer.node in self.nodes:
             return _YES
         who = f"node {peer.node}" if peer.node else "a peer without a certificate"

@@ -18,16 +18,16 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from usbdra.errors import ConfigError, LinkError, UsbdraError
 from usbdra.exporter.broker import Broker, Peer
-from usbdra.exporter.conversation import Conversation
+from usbdra.exporter.conversation import Conversation, Visited
 from usbdra.exporter.policy import AccessPolicy
 from usbdra.transport import handshake, ktls, sockets
 from usbdra.transport.ktls import Encryption, KernelTls, Role
 from usbdra.transport.sockets import LinkTimeouts
-from usbdra.transport.tls import TlsContext
+from usbdra.transport.tls import Contexts
 
 _log = logging.getLogger(__name__)
 
@@ -109,18 +109,12 @@ class _Open:
         self.freed.set()
 
 
-class Contexts(Protocol):
-    """Where the listener's certificate comes from: an Identity, or its like."""
-
-    def context(self, role: Role) -> TlsContext:
-        """The context for the next connection."""
-
-
 class ExporterServer:
     """Serves a Broker's devices over TCP.
 
     `refresh` is awaited before each handshake, for an identity that is kept current by somebody
-    else. `kernel` is for tests; None stands for this machine's kernel.
+    else. `visited` hears of a cluster's controller. `kernel` is for tests; None stands for this
+    machine's kernel.
     """
 
     def __init__(
@@ -136,6 +130,7 @@ class ExporterServer:
         limits: ServerLimits | None = None,
         timeouts: LinkTimeouts | None = None,
         kernel: KernelTls | None = None,
+        visited: Visited | None = None,
     ) -> None:
         """Raises ConfigError unless exactly one of identity and plain is given."""
         if (identity is None) is not plain:
@@ -143,6 +138,7 @@ class ExporterServer:
         self._broker = broker
         self._listen = listen
         self._identity = identity
+        self._visited = visited
         self._encryption = encryption
         self._refresh = refresh
         self._policy = policy or AccessPolicy()
@@ -279,7 +275,13 @@ class ExporterServer:
                 peer = await self._authenticate(sock, peer)
                 guest.proven = peer.authenticated
                 conversation = Conversation(
-                    sock, peer, self._broker, self._policy, self._limits, self._timeouts
+                    sock,
+                    peer,
+                    self._broker,
+                    self._policy,
+                    self._limits,
+                    self._timeouts,
+                    self._visited,
                 )
                 await conversation.run(heard=guest.prove)
                 self.stats.granted += conversation.granted
@@ -313,6 +315,7 @@ class ExporterServer:
             secured.certificate.node,
             secured.encrypted,
             secured.certificate.node_uid,
+            secured.certificate.uris,
         )
 
 

@@ -17,10 +17,17 @@ from usbdra.importer.answers import error_of
 from usbdra.transport import handshake, ktls, sockets
 from usbdra.transport.ktls import Encryption, KernelTls, Role
 from usbdra.transport.sockets import LinkTimeouts
-from usbdra.transport.tls import Identity, PeerCertificate
+from usbdra.transport.tls import Contexts, PeerCertificate
 from usbdra.types import BusId, RemoteDevice
 from usbdra.usbip import session, wire
-from usbdra.usbip.extension import ClaimRef, GrantReply, GrantRequest, clean_text
+from usbdra.usbip.extension import (
+    ClaimRef,
+    GrantReply,
+    GrantRequest,
+    Inventory,
+    InventoryRequest,
+    clean_text,
+)
 from usbdra.usbip.session import Answer, Reading
 
 Progress = Callable[[str, float], None]
@@ -33,7 +40,7 @@ async def dial(
     host: str,
     port: int,
     *,
-    identity: Identity | None,
+    identity: Contexts | None,
     expect: str | None = None,
     plain: bool = False,
     encryption: Encryption = Encryption.REQUIRED,
@@ -132,6 +139,11 @@ class Link:
         """What the exporter offers, with names and what is taken. Authenticated links only."""
         self._require_authenticated("inventory")
         return await self._ask(*session.request_inventory(), device="")
+
+    async def visit(self, request: InventoryRequest) -> Inventory:
+        """The same, with what a cluster's controller brings a host and takes from it."""
+        self._require_authenticated("inventory")
+        return await self._ask(*session.request_visit(request), device="")
 
     async def devlist(self) -> Sequence[RemoteDevice]:
         """What the exporter offers, as stock peers tell it: free devices without names."""

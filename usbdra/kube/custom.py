@@ -14,6 +14,8 @@ from .types import Kind
 VERSION = "v1alpha2"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "usbdra"
+GRANT_SIGNER, HOST_SIGNER = "usbdra-grant", "usbdra-host"
+"""Signers of the group: of grants for devices outside the cluster, and of hosts there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,11 @@ class Contract:
     def device(self) -> Kind:
         """USBDevice: a device as its namespace sees it, `usb`."""
         return Kind(self.group, VERSION, "USBDevice", "usbdevices", True)
+
+    @property
+    def host(self) -> Kind:
+        """USBExporterHost: a host outside the cluster whose devices are used in it."""
+        return Kind(self.group, VERSION, "USBExporterHost", "usbexporterhosts", False)
 
     @property
     def attachment(self) -> Kind:

@@ -49,13 +49,18 @@ class Pair:
 
     def key_pem(self) -> bytes:
         """The key as PEM, PKCS#8, not encrypted."""
-        from cryptography.hazmat.primitives import serialization
+        return key_pem(self.key)
 
-        return self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+
+def key_pem(key: EllipticCurvePrivateKey) -> bytes:
+    """A key as PEM, PKCS#8, not encrypted."""
+    from cryptography.hazmat.primitives import serialization
+
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def read_certificates(pem: bytes, what: str) -> tuple[x509.Certificate, ...]:
@@ -84,18 +89,39 @@ def _read_all(cert: x509.Certificate) -> tuple[object, ...]:
 
 def read_pair(cert_pem: bytes, key_pem: bytes, cert_name: str, key_name: str) -> Pair:
     """A certificate and its key from PEM. Raises ConfigError naming the one that is unusable."""
+    cert = read_certificates(cert_pem, cert_name)[0]
+    key = read_key(key_pem, key_name)
+    if key.public_key() != cert.public_key():
+        raise ConfigError(f"{key_name} is not the key of {cert_name}")
+    return Pair(cert, key)
+
+
+def read_key(pem: bytes, what: str) -> EllipticCurvePrivateKey:
+    """An EC key from PEM. Raises ConfigError naming `what`."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    cert = read_certificates(cert_pem, cert_name)[0]
     try:
-        key = load_pem_private_key(key_pem, password=None)
+        key = load_pem_private_key(pem, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as exc:
-        raise ConfigError(f"cannot use {key_name}: not an unencrypted key in PEM form") from exc
-    if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != cert.public_key():
-        raise ConfigError(f"{key_name} is not the key of {cert_name}")
-    return Pair(cert, key)
+        raise ConfigError(f"cannot use {what}: not an unencrypted key in PEM form") from exc
+    if not isinstance(key, EllipticCurvePrivateKey):
+        raise ConfigError(f"cannot use {what}: not an EC key")
+    return key
+
+
+def peer_of(cert: x509.Certificate) -> str:
+    """The name of the node or other peer that a certificate is for; "" when it names none."""
+    from cryptography import x509
+
+    try:
+        names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ""
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    found = [uri for uri in uris if uri.startswith(NODE_URI_PREFIX)]
+    return found[0].removeprefix(NODE_URI_PREFIX) if len(found) == 1 else ""
 
 
 def make_authority(
@@ -150,14 +176,46 @@ def sign_node(
     node_uid: UID of the Node object, where there is one: another machine that later gets the
     node's name is told from this one by it.
     """
+    if not _HOST.fullmatch(node):
+        raise ConfigError(f"{node!r} is not a node name: lower-case letters, digits, - and .")
+    names = node_names(node, hosts)
+    return _sign_leaf(authority, node_subject(node, node_uid), names, public_key, now, lifetime)
+
+
+def sign_peer(
+    authority: Pair,
+    peer: str,
+    public_key: object,
+    now: datetime,
+    lifetime: timedelta,
+    *,
+    uid: str = "",
+    uris: Sequence[str] = (),
+) -> x509.Certificate:
+    """A certificate for a peer by its name alone: a host outside the cluster, the controller, or
+    a node that shows what it was granted.
+
+    It has no host names and no addresses, by which it could be taken for another. uris: further
+    names. Raises ConfigError as issue_node.
+    """
+    names = peer_names(peer, uris)
+    return _sign_leaf(authority, node_subject(peer, uid), names, public_key, now, lifetime)
+
+
+def _sign_leaf(
+    authority: Pair,
+    subject: x509.Name,
+    names: x509.SubjectAlternativeName,
+    public_key: object,
+    now: datetime,
+    lifetime: timedelta,
+) -> x509.Certificate:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    if not _HOST.fullmatch(node):
-        raise ConfigError(f"{node!r} is not a node name: lower-case letters, digits, - and .")
     if not isinstance(public_key, ec.EllipticCurvePublicKey):
-        raise ConfigError(f"the key of node {node} is not an EC key")
+        raise ConfigError(f"the key of {subject.rfc4514_string()} is not an EC key")
     left = authority.cert.not_valid_after_utc - now
     if left <= timedelta(0):
         raise ConfigError("the CA has expired; make a new one")
@@ -166,17 +224,11 @@ def sign_node(
     )
     issuer_key = authority.key.public_key()
     builder = (
-        _builder(
-            node_subject(node, node_uid),
-            authority.cert.subject,
-            public_key,
-            now,
-            min(lifetime, left),
-        )
+        _builder(subject, authority.cert.subject, public_key, now, min(lifetime, left))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(ca=False), critical=True)
         .add_extension(usages, critical=False)
-        .add_extension(node_names(node, hosts), critical=False)
+        .add_extension(names, critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False
         )
@@ -202,6 +254,15 @@ def node_names(node: str, hosts: Sequence[str]) -> x509.SubjectAlternativeName:
 
     uri = x509.UniformResourceIdentifier(NODE_URI_PREFIX + node)
     return x509.SubjectAlternativeName([uri, *_host_names((node, *hosts))])
+
+
+def peer_names(peer: str, uris: Sequence[str] = ()) -> x509.SubjectAlternativeName:
+    """A peer's alternative names: its URI, and further ones."""
+    from cryptography import x509
+
+    return x509.SubjectAlternativeName(
+        [x509.UniformResourceIdentifier(uri) for uri in (NODE_URI_PREFIX + peer, *uris)]
+    )
 
 
 def _host_names(hosts: Sequence[str]) -> list[x509.GeneralName]:

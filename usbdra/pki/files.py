@@ -30,14 +30,14 @@ _MAX_PEM = 1 << 20
 def write_authority(directory: Path, authority: Pair, *, force: bool = False) -> None:
     """Store a new CA. Raises ConfigError when there is one and `force` is not set."""
     contents = {CA_KEY: authority.key_pem(), CA_CERT: authority.cert_pem()}
-    _write_new(directory, contents, force)
+    write_new(directory, contents, force)
 
 
 def write_node(directory: Path, node: str, pair: Pair, ca_pem: bytes, *, force: bool) -> Path:
     """Store a node's three files below the CA's directory; returns their directory."""
     target = directory / NODES / node
     make_directory(directory / NODES)
-    _write_new(
+    write_new(
         target, {NODE_KEY: pair.key_pem(), NODE_CERT: pair.cert_pem(), CA_CERT: ca_pem}, force
     )
     return target
@@ -63,7 +63,9 @@ def read_pem(path: Path) -> bytes:
     return data
 
 
-def _write_new(directory: Path, contents: Mapping[str, bytes], force: bool) -> None:
+def write_new(directory: Path, contents: Mapping[str, bytes], force: bool) -> None:
+    """Files by name, keys (`.key`) for their owner alone. Raises ConfigError when there is one
+    already and `force` is not set."""
     make_directory(directory)
     present = [str(directory / name) for name in contents if (directory / name).exists()]
     if present and not force:

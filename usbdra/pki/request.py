@@ -39,6 +39,16 @@ class NodeRequest:
     public_key: EllipticCurvePublicKey
 
 
+@dataclass(frozen=True, slots=True)
+class PeerRequest:
+    """What a request asks for that names a peer by its URI alone, and further URIs."""
+
+    peer: str
+    uid: str
+    uris: tuple[str, ...]
+    public_key: EllipticCurvePublicKey
+
+
 def make_request(
     key: EllipticCurvePrivateKey, node: str, node_uid: str, addresses: Sequence[str]
 ) -> bytes:
@@ -46,17 +56,7 @@ def make_request(
 
     Raises ConfigError for a text that is no address.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    request = (
-        x509.CertificateSigningRequestBuilder()
-        .subject_name(authority.node_subject(node, node_uid))
-        .add_extension(authority.node_names(node, addresses), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    return request.public_bytes(Encoding.PEM)
+    return _make(key, authority.node_subject(node, node_uid), authority.node_names(node, addresses))
 
 
 def read_request(pem: bytes) -> NodeRequest:
@@ -65,6 +65,67 @@ def read_request(pem: bytes) -> NodeRequest:
     Everything beyond subject, key and alternative names of the form that make_request writes
     is refused, not ignored: what is ignored today may be honoured by tomorrow's signer.
     """
+    opened = _open(pem)
+    node, addresses = _names(opened.names)
+    uid = _uid(opened.subject)
+    if opened.subject != authority.node_subject(node, uid):
+        raise Refused(f"the request's subject is not that of node {node}")
+    return NodeRequest(node, uid, addresses, opened.public_key)
+
+
+def make_peer_request(
+    key: EllipticCurvePrivateKey, peer: str, uid: str = "", uris: Sequence[str] = ()
+) -> bytes:
+    """The PEM of a request for a certificate that names `peer` and `uris` (authority.sign_peer)."""
+    return _make(key, authority.node_subject(peer, uid), authority.peer_names(peer, uris))
+
+
+def read_peer_request(pem: bytes) -> PeerRequest:
+    """What such a request asks for. Raises Refused as read_request."""
+    from cryptography import x509
+
+    opened = _open(pem)
+    uris = opened.names.get_values_for_type(x509.UniformResourceIdentifier)
+    peers = [uri for uri in uris if uri.startswith(NODE_URI_PREFIX)]
+    if len(peers) != 1:
+        raise Refused(f"the request has no single URI name {NODE_URI_PREFIX}<name>")
+    peer = peers[0].removeprefix(NODE_URI_PREFIX)
+    others = tuple(uri for uri in uris if uri != peers[0])
+    if list(opened.names) != list(authority.peer_names(peer, others)):
+        raise Refused(f"the request has other names than that of {peer}")
+    uid = _uid(opened.subject) if len(list(opened.subject)) > 1 else ""
+    if opened.subject != authority.node_subject(peer, uid):
+        raise Refused(f"the request's subject is not that of {peer}")
+    return PeerRequest(peer, uid, others, opened.public_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A request whose parts are of the kinds that ours have; nothing is said of their contents."""
+
+    subject: x509.Name
+    names: x509.SubjectAlternativeName
+    public_key: EllipticCurvePublicKey
+
+
+def _make(
+    key: EllipticCurvePrivateKey, subject: x509.Name, names: x509.SubjectAlternativeName
+) -> bytes:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    request = (
+        x509.CertificateSigningRequestBuilder()
+        .subject_name(subject)
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return request.public_bytes(Encoding.PEM)
+
+
+def _open(pem: bytes) -> _Opened:
+    """Raises Refused."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -87,11 +148,7 @@ def read_request(pem: bytes) -> NodeRequest:
         raise Refused("the request has other extensions than alternative names")
     names = extensions[0].value
     assert isinstance(names, x509.SubjectAlternativeName)
-    node, addresses = _names(names)
-    uid = _uid(subject)
-    if subject != authority.node_subject(node, uid):
-        raise Refused(f"the request's subject is not that of node {node}")
-    return NodeRequest(node, uid, addresses, public_key)
+    return _Opened(subject, names, public_key)
 
 
 def _names(names: x509.SubjectAlternativeName) -> tuple[str, tuple[str, ...]]:

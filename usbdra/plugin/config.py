@@ -47,6 +47,7 @@ MAX_ID = 2**32 - 2
 _MODE = re.compile(r"0?[0-7]{3}")
 _PREFIX = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_PLACE = re.compile(rf"(outside/)?{_NAME.pattern}")
 _FIELDS = ("owner", "childNodes", "envPrefix", "driver", "device", "onReconnect")
 RELINK, RESTART = "relink", "restartContainer"
 
@@ -188,7 +189,7 @@ def _target(value: Any) -> Target:
     where = f"{KIND}.device"
     _only(value, ("name", "node"), where)
     name = _matching(value, "name", _NAME, "a DNS name", where)
-    return Target(DeviceName(name), NodeName(_matching(value, "node", _NAME, "a DNS name", where)))
+    return Target(DeviceName(name), NodeName(_matching(value, "node", _PLACE, "a DNS name", where)))
 
 
 def _matching(

@@ -24,7 +24,7 @@ from typing import Any
 
 from usbdra.errors import ConfigError
 from usbdra.slices import limits
-from usbdra.types import DeviceName, Hub, Offer, Speed, SpeedClass, UsbDevice
+from usbdra.types import DeviceName, Hub, Offer, Speed, SpeedClass, UsbDevice, outside_host
 
 DEFAULT_GROUP = "virtualization.deckhouse.io"
 API_VERSION = "resource.k8s.io/v1"
@@ -173,8 +173,11 @@ def parse_link(name: str) -> Hub | str | None:
 def slice_name(pool: str, number: int, driver: str) -> str:
     """Of the slice with this number of a pool, 0 and up; the same for ever.
 
-    Names are cluster-wide over all drivers; three digits keep a pool's slices in order.
+    Names are cluster-wide over all drivers; three digits keep a pool's slices in order. The pool
+    of a host outside the cluster has a / in its name, its slices begin as no node's do.
     """
+    host = outside_host(pool.removeprefix("usb-"))
+    pool = pool if host is None else f"usbhost-{host}"
     ending = f"-{limits.digest(driver)[:6]}-{number:03d}"
     return limits.shorten(pool, limits.MAX_SUBDOMAIN_LENGTH - len(ending)) + ending
 
@@ -198,11 +201,13 @@ def _speed_class(offer: Offer) -> str | None:
 
 def _device(offer: Offer, options: SliceOptions) -> Manifest:
     values = attributes(offer, options.node)
-    entry: Manifest = {"name": offer.name, "attributes": _typed(values)}
-    taints = options.taints.get(offer.name, ())
-    if taints:
-        entry["taints"] = [_taint(taint) for taint in taints]
-    return entry
+    entry: Manifest = {"name": offer.name, "attributes": typed_attributes(values)}
+    return with_taints(entry, options.taints.get(offer.name, ()))
+
+
+def with_taints(entry: Manifest, taints: Sequence[Taint]) -> Manifest:
+    """A device's entry with these taints, the same one where there are none."""
+    return {**entry, "taints": [_taint(taint) for taint in taints]} if taints else entry
 
 
 def _taint(taint: Taint) -> Manifest:
@@ -213,7 +218,7 @@ def _taint(taint: Taint) -> Manifest:
 def _links(
     options: SliceOptions, offers: Sequence[Offer], free_ports: Mapping[Hub, int]
 ) -> list[Manifest]:
-    here = _typed({"kind": "direct", "node": node_value(options.node)})
+    here = typed_attributes({"kind": "direct", "node": node_value(options.node)})
     if options.layout is Layout.HUB:
         direct = {"name": DIRECT, "allowMultipleAllocations": True, "attributes": here}
         return [direct, *_hubs(free_ports)]
@@ -230,7 +235,7 @@ def _hubs(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:
             yield {
                 "name": f"vhci-{hub.value}",
                 "allowMultipleAllocations": True,
-                "attributes": _typed({"kind": "vhci", "speedClass": hub.value}),
+                "attributes": typed_attributes({"kind": "vhci", "speedClass": hub.value}),
                 "capacity": {"ports": {"value": str(free_ports[hub]), "requestPolicy": policy}},
             }
 
@@ -240,37 +245,56 @@ def _ports(free_ports: Mapping[Hub, int]) -> Iterator[Manifest]:
         for number in range(free_ports.get(hub, 0)):
             yield {
                 "name": f"vhci-{hub.value}-{number}",
-                "attributes": _typed({"kind": "vhci", "speedClass": hub.value}),
+                "attributes": typed_attributes({"kind": "vhci", "speedClass": hub.value}),
             }
 
 
 def _selection(options: SliceOptions) -> Manifest:
     if options.visibility is Visibility.NODE:
         return {"nodeName": options.node}
-    term = {"key": f"{options.group}/usbip", "operator": "In", "values": ["true"]}
+    return every_importer(options.group)
+
+
+def every_importer(group: str) -> Manifest:
+    """The node selection of slices that every node sees that can import."""
+    term = {"key": f"{group}/usbip", "operator": "In", "values": ["true"]}
     return {"nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolForm:
+    """A pool's name, driver and generation."""
+
+    name: str
+    driver: str
+    generation: int = 1
 
 
 def _pool(
     prefix: str, devices: list[Manifest], selection: Manifest, options: SliceOptions
 ) -> list[Manifest]:
-    """The slices of one pool; none at all for a pool without devices."""
     name = f"{prefix}-{options.node}"
+    form = PoolForm(name, options.driver, options.generation)
+    return pool_slices(form, devices, selection)
+
+
+def pool_slices(form: PoolForm, devices: list[Manifest], selection: Manifest) -> list[Manifest]:
+    """The slices of one pool; none at all for a pool without devices."""
     tainted = any("taints" in device for device in devices)
     size = limits.MAX_DEVICES_ADVANCED if tainted else limits.MAX_DEVICES
     parts = [devices[start : start + size] for start in range(0, len(devices), size)]
     pool = {
-        "name": name,
-        "generation": options.generation,
+        "name": form.name,
+        "generation": form.generation,
         "resourceSliceCount": len(parts),
     }
     return [
         {
             "apiVersion": API_VERSION,
             "kind": "ResourceSlice",
-            "metadata": {"name": slice_name(name, number, options.driver)},
+            "metadata": {"name": slice_name(form.name, number, form.driver)},
             "spec": {
-                "driver": options.driver,
+                "driver": form.driver,
                 "pool": dict(pool),
                 **selection,
                 "devices": part,
@@ -280,7 +304,7 @@ def _pool(
     ]
 
 
-def _typed(values: Mapping[str, Value]) -> dict[str, Manifest]:
+def typed_attributes(values: Mapping[str, Value]) -> dict[str, Manifest]:
     """Values in the API's form: a union of `string`, `int` and `bool`."""
     typed: dict[str, Manifest] = {}
     for key, value in values.items():

@@ -48,6 +48,21 @@ class Api(Lister, Protocol):
         ...
 
 
+class Owning(Protocol):
+    """Whose slices are published: Owner, or slices/outside.py's HostOwner."""
+
+    @property
+    def driver(self) -> str:
+        """The DRA driver's name."""
+
+    @property
+    def selector(self) -> str:
+        """The label selector of exactly these slices."""
+
+    def own(self, manifest: Object) -> Object:
+        """The manifest with labels and owner reference."""
+
+
 @dataclass(frozen=True, slots=True)
 class Owner:
     """The Node the slices belong to: they go with it (owner reference)."""
@@ -92,7 +107,7 @@ class SlicePublisher:
     def __init__(
         self,
         api: Api,
-        owner: Owner,
+        owner: Owning,
         build: Build,
         *,
         backoff: tuple[float, float] = (0.2, 30.0),

@@ -12,19 +12,20 @@ import os
 import re
 import weakref
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from usbdra.errors import ConfigError, EncryptionUnavailable, NotAuthenticated
 from usbdra.transport.keys import SUITES
 from usbdra.transport.ktls import Role
-from usbdra.types import NODE_URI_PREFIX, NodeName
+from usbdra.types import CONTROLLER, NODE_URI_PREFIX, NodeName, is_node
 
 if TYPE_CHECKING:
     import ssl
 
-_NODE = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+_NODE = re.compile(r"(?:outside/)?[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class TlsFiles:
 class PeerCertificate:
     """What a verified certificate says of its owner. `serial` is hex, `not_after` as in the
     certificate, for logs. `node_uid` is the UID of the Node object it was issued for, "" in
-    certificates that were not made for a cluster."""
+    certificates that were not made for a cluster; `uris` its URI names but for the node's."""
 
     node: NodeName
     dns: tuple[str, ...]
@@ -53,10 +54,16 @@ class PeerCertificate:
     serial: str
     not_after: str
     node_uid: str = ""
+    uris: tuple[str, ...] = ()
 
     def names(self, expected: str) -> bool:
-        """True when the certificate was issued to `expected`: a node, DNS name or address."""
+        """True when the certificate was issued to `expected`: a node, DNS name or address.
+
+        One that is not a node's is good for its own name alone, whatever else it says.
+        """
         wanted = expected.lower().rstrip(".")
+        if not is_node(self.node):
+            return wanted == self.node
         if wanted == self.node or wanted in self.dns:
             return True
         address = _address(expected.partition("%")[0])
@@ -82,7 +89,7 @@ def peer_certificate(fields: Mapping[str, Any] | None) -> PeerCertificate:
             f"{NODE_URI_PREFIX}<node> is needed"
         )
     node = nodes[0].removeprefix(NODE_URI_PREFIX)
-    if not _NODE.fullmatch(node):
+    if node != CONTROLLER and not _NODE.fullmatch(node):
         raise NotAuthenticated(f"the peer's certificate names a malformed node {node[:64]!r}")
     addresses = (_address(value) for kind, value in names if kind == "IP Address")
     return PeerCertificate(
@@ -92,6 +99,7 @@ def peer_certificate(fields: Mapping[str, Any] | None) -> PeerCertificate:
         serial=str(fields.get("serialNumber", "")),
         not_after=str(fields.get("notAfter", "")),
         node_uid=_node_uid(fields),
+        uris=tuple(value for kind, value in names if kind == "URI" and value != nodes[0]),
     )
 
 
@@ -124,6 +132,13 @@ class TlsContext:
             os.pwrite(self._log, bytes(len(buffer)), 0)
             os.ftruncate(self._log, 0)
         return buffer
+
+
+class Contexts(Protocol):
+    """Where a connection's context comes from: an Identity, or its like."""
+
+    def context(self, role: Role) -> TlsContext:
+        """The context for the next connection in this role."""
 
 
 class Identity:
@@ -171,6 +186,19 @@ def _stamp(files: TlsFiles) -> tuple[tuple[int, int, int], ...]:
 def load_context(files: TlsFiles, role: Role) -> TlsContext:
     """A context of these files as they are now. Raises ConfigError, EncryptionUnavailable."""
     return TlsContext(_ssl_context(files, role))
+
+
+def context_of(cert: bytes, key: bytes, ca: bytes, role: Role) -> TlsContext:
+    """A context of PEM texts that are in no file. OpenSSL reads files only: these are memory of
+    this process. Raises ConfigError, EncryptionUnavailable."""
+    with ExitStack() as stack:
+        paths = []
+        for name, text in (("tls.crt", cert), ("tls.key", key), ("ca.crt", ca)):
+            fd = os.memfd_create(name, os.MFD_CLOEXEC)
+            stack.callback(os.close, fd)
+            os.write(fd, text)
+            paths.append(Path(f"/proc/self/fd/{fd}"))
+        return load_context(TlsFiles(paths[0], paths[1], paths[2]), role)
 
 
 def _load(files: TlsFiles) -> dict[Role, TlsContext]:

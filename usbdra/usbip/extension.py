@@ -65,6 +65,23 @@ class GrantReply:
 
 
 @dataclass(frozen=True, slots=True)
+class InventoryRequest:
+    """A usbdra peer asks what is offered, with names. A cluster's controller brings its hosts
+    outside what they cannot fetch: PEM of the CAs to believe, and of their next certificate."""
+
+    trust: str = ""
+    certificate: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """What is offered; and from a host outside a cluster the PEM of a certificate request."""
+
+    devices: tuple[RemoteDevice, ...]
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why not: a CamelCase word for machines, a text for people, and who has it if anyone."""
 
@@ -179,23 +196,50 @@ def parse_refusal(body: bytes) -> Refusal:
     )
 
 
-def pack_inventory(devices: Sequence[RemoteDevice]) -> bytes:
+def pack_inventory_request(request: InventoryRequest) -> bytes:
+    """The body of OP_REQ_INVENTORY; none where nothing is brought. Raises ValueError when it would
+    exceed MAX_BODY."""
+    fields = {"trust": request.trust, "certificate": request.certificate}
+    found = {key: text for key, text in fields.items() if text}
+    body = _dump({"v": BODY_VERSION, **found}) if found else b""
+    if len(body) > wire.MAX_BODY:
+        raise ValueError(f"certificates for a host take {len(body)} bytes")
+    return body
+
+
+def parse_inventory_request(body: bytes) -> InventoryRequest:
+    """Raises ProtocolError naming the field."""
+    if not body:
+        return InventoryRequest()
+    fields = load_body(body)
+    return InventoryRequest(_text(fields, "trust", ""), _text(fields, "certificate", ""))
+
+
+def pack_inventory(devices: Sequence[RemoteDevice], request: str = "") -> bytes:
     """The body of a successful OP_REP_INVENTORY.
 
     Raises ValueError when it would exceed MAX_INVENTORY_BODY (several hundred devices with the
     longest texts); a cut list would hide devices without a word.
     """
-    body = _dump({"v": BODY_VERSION, "devices": [_device_fields(device) for device in devices]})
+    more = {"request": request} if request else {}
+    fields = {"v": BODY_VERSION, "devices": [_device_fields(device) for device in devices], **more}
+    body = _dump(fields)
     if len(body) > wire.MAX_INVENTORY_BODY:
         raise ValueError(f"an inventory of {len(devices)} devices takes {len(body)} bytes")
     return body
 
 
 def parse_inventory(body: bytes) -> tuple[RemoteDevice, ...]:
+    """The devices alone. Raises ProtocolError naming the field."""
+    return parse_whole_inventory(body).devices
+
+
+def parse_whole_inventory(body: bytes) -> Inventory:
     """Raises ProtocolError naming the field."""
     fields = load_body(body)
     items = _array(fields.get("devices"), "devices", wire.MAX_DEVICES)
-    return tuple(_parse_device(_object(item, "device")) for item in items)
+    devices = tuple(_parse_device(_object(item, "device")) for item in items)
+    return Inventory(devices, _text(fields, "request", ""))
 
 
 def _device_fields(device: RemoteDevice) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from usbdra.errors import ProtocolError
 from usbdra.types import BusId, RemoteDevice
 from usbdra.usbip import extension, wire
-from usbdra.usbip.extension import GrantReply, GrantRequest, Refusal
+from usbdra.usbip.extension import GrantReply, GrantRequest, Inventory, InventoryRequest, Refusal
 from usbdra.usbip.wire import Status
 
 T = TypeVar("T")
@@ -66,11 +66,6 @@ class Reading(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class DevlistRequest:
     """A stock peer asks what is offered."""
-
-
-@dataclass(frozen=True, slots=True)
-class InventoryRequest:
-    """A usbdra peer asks what is offered, with names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +137,16 @@ class ServerSession:
         self._phase = _Phase.REPLY
         return self._request
 
-    def reply_devices(self, devices: Sequence[RemoteDevice]) -> bytes:
-        """Answer a devlist or inventory request."""
+    def reply_devices(self, devices: Sequence[RemoteDevice], asks: str = "") -> bytes:
+        """Answer a devlist or inventory request. asks: a certificate request of ours, for the
+        latter."""
         request = self._answer(DevlistRequest, InventoryRequest)
         if isinstance(request, DevlistRequest):
             reply = wire.pack_devlist(devices)
         else:
-            reply = _framed(wire.OP_REP_INVENTORY, Status.OK, extension.pack_inventory(devices))
+            reply = _framed(
+                wire.OP_REP_INVENTORY, Status.OK, extension.pack_inventory(devices, asks)
+            )
         self._next_request()
         return reply
 
@@ -210,7 +208,7 @@ def _read_request(extensions: bool) -> Parser[Request]:
             body = yield length
             if header.code == wire.OP_REQ_GRANT:
                 return extension.parse_grant_request(body)
-            return InventoryRequest()
+            return extension.parse_inventory_request(body)
         raise ProtocolError(f"unknown request code {header.code:#06x}")
     except ProtocolError as exc:
         # A stock peer gets the 8 bytes every reply starts with, enough to see our version.
@@ -239,6 +237,12 @@ def request_devlist() -> tuple[bytes, Reading[Answer[tuple[RemoteDevice, ...]]]]
 def request_inventory() -> tuple[bytes, Reading[Answer[tuple[RemoteDevice, ...]]]]:
     """The bytes to send, and the reply to read. Encrypted links only."""
     return _framed(wire.OP_REQ_INVENTORY, Status.OK, b""), Reading(_read_inventory())
+
+
+def request_visit(request: InventoryRequest) -> tuple[bytes, Reading[Answer[Inventory]]]:
+    """The same of a cluster's controller and a host of it. Raises ValueError for too much."""
+    body = extension.pack_inventory_request(request)
+    return _framed(wire.OP_REQ_INVENTORY, Status.OK, body), Reading(_read_visit())
 
 
 def request_import(busid: str) -> tuple[bytes, Reading[Answer[RemoteDevice]]]:
@@ -284,11 +288,17 @@ def _read_import() -> Parser[Answer[RemoteDevice]]:
 
 
 def _read_inventory() -> Parser[Answer[tuple[RemoteDevice, ...]]]:
+    answer = yield from _read_visit()
+    found = answer.value
+    return Answer(answer.status, found.devices if found else None, answer.refusal)
+
+
+def _read_visit() -> Parser[Answer[Inventory]]:
     status = yield from _read_reply_header(wire.OP_REP_INVENTORY)
     body = yield from _read_body(status, wire.MAX_INVENTORY_BODY)
     if status != Status.OK:
         return Answer(status, refusal=extension.parse_refusal(body))
-    return Answer(status, extension.parse_inventory(body))
+    return Answer(status, extension.parse_whole_inventory(body))
 
 
 def _read_grant() -> Parser[Answer[GrantReply]]:

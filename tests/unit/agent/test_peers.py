@@ -14,7 +14,7 @@ from tests.unit.slices.samples import offer
 from usbdra.agent import peers
 from usbdra.agent.addresses import NodeAddresses
 from usbdra.agent.peers import ClaimGuard, Dialler
-from usbdra.errors import DeviceBusy, NotAuthenticated, Refused, Unreachable
+from usbdra.errors import DeviceBusy, NotAuthenticated, NotFound, Refused, Unreachable
 from usbdra.exporter import fence
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.kube import errors
@@ -376,3 +376,20 @@ async def test_only_nodes_whose_device_a_claim_lacks_are_waited_for(
     assert not await dialler.answers_for(record(device(held=None, node=NodeName("silent"))))
     assert not await dialler.answers_for(record(here))
     assert not await dialler.answers_for(None)
+
+
+async def test_without_the_kind_there_are_no_hosts_outside(dialler: Dialler) -> None:
+    with pytest.raises(NotFound, match="outside the cluster"):
+        await dialler.connect(order_of("outside/pi"))
+
+
+@pytest.mark.parametrize("name", ["outside/pi", "cluster/controller"])
+async def test_who_is_no_node_has_no_claims(name: str) -> None:
+    api = FakeKube()
+    stored = claim()
+    del stored["status"]["allocation"]["nodeSelector"]  # good for every node
+    api.put(RESOURCE_CLAIM, stored)
+    with pytest.raises(Refused, match="is no node of the cluster"):
+        await guard(api).authorise(
+            STICK, GrantRequest("stick", CLAIM), Peer("::1", 1, NodeName(name))
+        )

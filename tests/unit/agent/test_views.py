@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.fakes.broker import STICK
 from tests.fakes.kube import FakeKube
 from tests.unit.slices.samples import offer
 from usbdra.agent.views import PublishedDevices
@@ -11,6 +12,7 @@ from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import DirectFact, UsbFact, VhciFact
 from usbdra.slices.build import Layout, SliceOptions, build
+from usbdra.slices.outside import HostOwner, build_outside
 from usbdra.slices.publish import Owner
 from usbdra.types import DeviceName, Hub, NodeName, Offer, Speed
 
@@ -112,3 +114,17 @@ async def test_a_slice_of_another_driver_under_the_name_of_ours_says_nothing() -
         item["spec"]["driver"] = "usb.example.org"
         api.put(RESOURCE_SLICE, item)
     assert await views(api, "node-b").lookup("usb-node-a", "stick") is None
+
+
+async def test_devices_of_a_host_outside_come_from_the_slices_of_its_pool() -> None:
+    api = FakeKube()
+    publish(api, "node-a", offer("stick"))
+    owner = HostOwner("pi", "uid", DRIVER, "example.com/v1alpha2", "USBExporterHost")
+    for item in build_outside("pi", GROUP, [STICK], {}):
+        api.put(RESOURCE_SLICE, owner.own(item))
+    view = views(api, "node-b")
+    fact = await view.lookup("usb-outside/pi", str(STICK.name))
+    assert isinstance(fact, UsbFact)
+    assert (fact.node, fact.exportable, fact.speed) == ("outside/pi", True, Speed.HIGH)
+    assert view.owner("usb-outside/pi") == "outside/pi"
+    assert await view.lookup("usb-outside/pi", "stick") is None

@@ -342,3 +342,44 @@ def test_r31_two_nodes_with_a_device_of_one_name_never_swap_them(cluster: Cluste
     cluster.settle()
     assert cluster.get(What.NODE_DEVICE, STICK)["status"]["nodeName"] == "a"
     assert cluster.find(What.DEVICE) == [("lab", STICK)]
+
+
+def test_a_device_of_a_host_outside_has_no_node_and_says_its_host(cluster: Cluster) -> None:
+    far = device("outside/pi", "usb-1234-5678-pi")
+    cluster.set_node("outside/pi", True)
+    cluster.plug(far)
+    cluster.settle()
+    status = cluster.get(What.NODE_DEVICE, far.name)["status"]
+    assert "nodeName" not in status
+    assert "nodeName" not in status["attributes"]
+    assert status["host"] == "pi"
+    assert cluster.condition(far.name, "Ready") == (
+        "True", "Ready", "plugged into host pi at 2-1",
+    )  # fmt: skip
+    cluster.set_node("outside/pi", False)
+    cluster.settle()
+    assert cluster.condition(far.name, "Ready") == ("False", "NotReady", "host pi does not answer")
+    cluster.restart()  # what is on record names the host, and not a node of its name
+    cluster.pull("outside/pi", far.name)
+    cluster.set_node("pi", True)
+    cluster.settle()
+    assert cluster.condition(far.name, "Ready")[2].endswith("it was last plugged into host pi")
+    cluster.set_node("outside/pi", None)
+    cluster.settle()
+    assert cluster.condition(far.name, "Ready") == ("False", "NotFound", "host pi is gone")
+
+
+def test_an_assignment_of_a_device_outside_makes_a_claim_for_a_port(cluster: Cluster) -> None:
+    far = device("outside/pi", "usb-1234-5678-pi")
+    cluster.set_node("outside/pi", True)
+    cluster.plug(far)
+    cluster.settle()
+    cluster.assign(far.name, "lab")
+    cluster.settle()
+    assert cluster.condition(far.name, "Assigned")[:2] == ("True", "Assigned")
+    spec = cluster.get(What.CLAIM, far.name, "lab")["spec"]["devices"]
+    (selector,) = spec["requests"][0]["exactly"]["selectors"]
+    assert '.node == "outside/pi"' in selector["cel"]["expression"]
+    cluster.use("lab", far.name, ("p",), node="outside/pi", device=far.name, ready=True)
+    cluster.settle()
+    assert cluster.condition(far.name, "Attached")[:2] == ("True", "AttachedToPod")

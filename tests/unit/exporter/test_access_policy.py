@@ -67,3 +67,16 @@ def test_peers_read_well() -> None:
     assert str(B) == "node-b at [fd00::2]:40000"
     assert str(PLAIN) == "unauthenticated at 10.0.0.9:40000"
     assert (A.authenticated, PLAIN.authenticated) == (True, False)
+
+
+def test_who_is_no_node_asks_only_where_that_is_foreseen() -> None:
+    controller, host = (
+        Peer("10.0.0.3", 1, NodeName(name)) for name in ("cluster/controller", "outside/pi")
+    )
+    for policy in (AccessPolicy(), AccessPolicy(nodes=frozenset((NodeName("node-a"),)))):
+        for peer in (controller, host):
+            assert policy.peer(peer).public == f"{peer.node} is no node of the cluster"
+    foreseen = AccessPolicy(others=frozenset((NodeName("cluster/controller"),)))
+    assert foreseen.peer(controller).allowed
+    assert not foreseen.peer(host).allowed
+    assert foreseen.peer(A).allowed

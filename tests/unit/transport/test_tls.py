@@ -130,6 +130,22 @@ def test_exactly_one_node(uris: tuple[str, ...], text: str) -> None:
         peer_certificate({"subjectAltName": tuple(("URI", uri) for uri in uris)})
 
 
+@pytest.mark.parametrize("name", ["outside/node-a", "cluster/controller"])
+def test_who_is_no_node_passes_under_its_own_name_alone(name: str) -> None:
+    more = (("DNS", "node-a"), ("IP Address", "10.0.0.5"))
+    peer = peer_certificate({"subjectAltName": (("URI", URI + name), *more)})
+    assert peer.node == name
+    assert peer.names(name)
+    for other in ("node-a", "10.0.0.5", "outside/node-b"):
+        assert not peer.names(other)
+
+
+@pytest.mark.parametrize("name", ["outside/", "outside/a/b", "cluster/other", "outside//a"])
+def test_other_names_with_a_slash_are_nobodys(name: str) -> None:
+    with pytest.raises(NotAuthenticated, match="malformed node"):
+        peer_certificate({"subjectAltName": (("URI", URI + name),)})
+
+
 def test_no_certificate() -> None:
     with pytest.raises(NotAuthenticated, match="names 0 nodes"):
         peer_certificate(None)

@@ -13,13 +13,18 @@ from hypothesis import strategies as st
 from tests.fakes.broker import KEYBOARD, STICK
 from usbdra.errors import ProtocolError
 from usbdra.usbip import session, wire
-from usbdra.usbip.extension import ClaimRef, GrantReply, GrantRequest, Refusal
+from usbdra.usbip.extension import (
+    ClaimRef,
+    GrantReply,
+    GrantRequest,
+    InventoryRequest,
+    Refusal,
+)
 from usbdra.usbip.session import (
     Answer,
     BadRequest,
     DevlistRequest,
     ImportRequest,
-    InventoryRequest,
     Reading,
     ServerSession,
 )
@@ -27,9 +32,11 @@ from usbdra.usbip.wire import Status
 
 REFUSAL = Refusal("Busy", "device is in use", "claim lab/one")
 REQUEST = GrantRequest("1-1.4", ClaimRef("lab", "one", "u1"), "pod")  # type: ignore[arg-type]
+VISIT = InventoryRequest("PEM of CAs", "PEM of a certificate")
 CONVERSATIONS = {
     "devlist": (session.request_devlist(), DevlistRequest()),
     "inventory": (session.request_inventory(), InventoryRequest()),
+    "visit": (session.request_visit(VISIT), VISIT),
     "import": (session.request_import("1-1.4"), ImportRequest(STICK.busid)),
     "grant": (session.request_grant(REQUEST), REQUEST),
 }
@@ -93,7 +100,7 @@ def test_refusals(kind: str) -> None:
     server = ServerSession(extensions=True)
     feed(server, message, 10000)
     feed(reply, server.reply_refused(Status.BUSY, REFUSAL), 10000)
-    told = REFUSAL if kind in {"inventory", "grant"} else None
+    told = REFUSAL if kind in {"inventory", "visit", "grant"} else None
     assert reply.result == Answer(Status.BUSY, None, told)
     assert server.at_boundary  # the next request may follow
 

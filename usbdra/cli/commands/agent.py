@@ -68,6 +68,7 @@ _BOOL = click.Choice(("true", "false"))
     "--cdi-dir", type=click.Path(path_type=Path), default=Path("/var/run/cdi"), show_default=True
 )
 @click.option("--machines", is_flag=True, help="Plug devices into virtual machines of this node.")
+@click.option("--outside-hosts", is_flag=True, help="Use devices of USBExporterHosts as well.")
 @click.option("--metrics-address", default="", help="Serve /metrics here; default: nowhere.")
 @click.option("--metrics-port", type=TCP_PORT, default=9641, show_default=True)
 @click.option(
@@ -108,6 +109,7 @@ def agent_command(
     kubelet_dir: Path,
     cdi_dir: Path,
     machines: bool,
+    outside_hosts: bool,
     metrics_address: str,
     metrics_port: int,
     host_proc: Path | None,
@@ -168,6 +170,7 @@ def agent_command(
         kubelet_dir=kubelet_dir,
         cdi_dir=cdi_dir,
         machines=machines,
+        outside_hosts=outside_hosts,
         metrics=(metrics_address, metrics_port) if metrics_address else None,
         host_proc=host_proc,
         kubeconfig=kubeconfig,

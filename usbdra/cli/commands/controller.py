@@ -45,6 +45,12 @@ from usbdra.cli.invocation import Invocation, pass_invocation
     "--machine-socket", default="", metavar="VOLUME/PATH", help="QMP socket of a VM's pod."
 )
 @click.option("--mirror-machines", is_flag=True, help="Follow usbDevices of VirtualMachines.")
+@click.option("--outside-hosts", is_flag=True, help="Publish the devices of USBExporterHosts.")
+@click.option(
+    "--exporter-port", type=TCP_PORT, default=3241, show_default=True, help="Theirs and the nodes'."
+)
+@click.option("--encryption", type=click.Choice(("Required", "Allowed", "Off")), default="Required")
+@click.option("--assignment", type=click.Choice(("Off", "Optional", "Required")), default="Off")
 @click.option("--web-port", type=TCP_PORT, metavar="PORT", help="Serve the web page, locally.")
 @click.option(
     "--web-tls",
@@ -74,6 +80,10 @@ def controller_command(
     machine_label: str,
     machine_socket: str,
     mirror_machines: bool,
+    outside_hosts: bool,
+    exporter_port: int,
+    encryption: str,
+    assignment: str,
     web_port: int | None,
     web_tls: Path | None,
     log_level: str | None,
@@ -92,7 +102,9 @@ def controller_command(
     from usbdra.controller import daemon
     from usbdra.controller.issuing import CertificateSettings
     from usbdra.controller.options import ControllerOptions, MachineSettings
+    from usbdra.controller.outsidesettings import OutsideSettings
     from usbdra.controller.web.options import WebOptions
+    from usbdra.transport.ktls import Encryption
 
     settings = invocation.live_settings(group=group, log_level=log_level, log_format=log_format)
     log.setup(settings.log_level, settings.log_format)
@@ -115,6 +127,11 @@ def controller_command(
             socket=machine_socket,
             mirror=mirror_machines,
         )
+    outside = None
+    if outside_hosts:
+        outside = OutsideSettings(
+            port=exporter_port, encryption=Encryption(encryption), assignment=assignment
+        )
     options = ControllerOptions(
         identity=f"{name}_{uuid.uuid4().hex[:8]}",
         namespace=namespace,
@@ -124,6 +141,7 @@ def controller_command(
         metrics=("", metrics_port) if metrics_port else None,
         certificates=certificates,
         machines=machines,
+        outside=outside,
         web=None if web_port is None else WebOptions(web_port, web_tls),
         kubeconfig=kubeconfig,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -15,6 +15,8 @@ from usbdra.cli.invocation import Invocation, pass_invocation
 if TYPE_CHECKING:
     from usbdra.pki.commands import CertificateSummary
 
+MAX_BUNDLE = 64 * 1024
+"""Bytes of what a cluster signed; read_certificates tells what is none."""
 _HEADERS = ("NAME", "KIND", "DAYS LEFT", "HOSTS", "FILE")
 _WIDE = ("SERIAL", "SHA-256")
 
@@ -24,12 +26,18 @@ _directory = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     help="Where the CA is; default the setting pkiDir, /etc/usbdra/pki.",
 )
+_keys = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the key is; default the setting pkiDir, /etc/usbdra/pki.",
+)
 _force = click.option("--force", is_flag=True, help="Replace what is there.")
 
 
 @click.group("pki", cls=HelpingGroup, context_settings=HELP)
 def pki_command() -> None:
-    """Make and show certificates for nodes without a cluster.
+    """Make and show certificates for nodes without a cluster, and of hosts outside one.
 
     \b
     usbdra pki init                  on one machine: makes the CA
@@ -78,6 +86,43 @@ def issue_command(
     target = directory or invocation.live_settings().pki_dir
     days = days or authority.NODE_DAYS
     _show(invocation, [commands.issue(target, node, hosts=host, days=days, force=force)])
+
+
+@pki_command.command("request")
+@common_options()
+@click.argument("host")
+@_keys
+@pass_invocation
+def request_command(invocation: Invocation, host: str, directory: Path | None) -> None:
+    """Print a request for the certificate of this HOST, which is outside a cluster.
+
+    The key is made here, once, and stays. `kubectl usb exporter add HOST --csr FILE` has the
+    request signed, `usbdra pki accept` takes in what that prints.
+    """
+    from usbdra.cli.invocation import write
+    from usbdra.pki import hostfiles
+    from usbdra.slices.outside import check_host
+
+    check_host(host)
+    target = directory or invocation.live_settings().pki_dir
+    write(hostfiles.request(target, host).decode())
+
+
+@pki_command.command("accept")
+@common_options()
+@click.argument("file", type=click.File("rb"))
+@_keys
+@pass_invocation
+def accept_command(invocation: Invocation, file: BinaryIO, directory: Path | None) -> None:
+    """Take in the certificate that a cluster signed for this host (FILE, - for standard input).
+
+    `usbdra serve` uses it from the next connection on.
+    """
+    from usbdra.pki import commands, hostfiles
+
+    target = directory or invocation.live_settings().pki_dir
+    path = hostfiles.accept(target, file.read(MAX_BUNDLE + 1), datetime.now(UTC), file.name)
+    _show(invocation, commands.show(path))
 
 
 @pki_command.command("show")

@@ -46,6 +46,9 @@ def serve_command(
 ) -> None:
     """Export this node's devices to others until interrupted.
 
+    With a certificate that `kubectl usb exporter add` made, the cluster's nodes get devices for
+    claims that have them, and nobody else does.
+
     Devices are bound when someone asks for one and go back to their driver when the session
     ends. Running sessions are the kernel's: they go on when this program stops.
     """
@@ -71,6 +74,7 @@ async def _serve(
     from usbdra.discovery.inventory import Inventory
     from usbdra.discovery.live import LiveInventory
     from usbdra.exporter.local import LocalBroker
+    from usbdra.exporter.outside import GrantGuard
     from usbdra.transport.watch import LinkWatch, NetlinkEnds
 
     stop = asyncio.Event()
@@ -84,9 +88,14 @@ async def _serve(
         live = LiveInventory(inventory, events, poke=tree.poke)
         async with _running(live.run()):
             inventory.resync()
-            broker = LocalBroker(binder(settings, events), lambda: live.snapshot)
+            host = None if plain else parts.outside_name(settings)
+            broker = LocalBroker(
+                binder(settings, events),
+                lambda: live.snapshot,
+                authorise=GrantGuard(host).authorise if host else None,
+            )
             await broker.start()
-            server = _server(settings, broker, plain, _devices(live, only))
+            server = _server(settings, broker, plain, _devices(live, only), host)
             try:
                 async with server:
                     for address, number in server.addresses:
@@ -122,16 +131,23 @@ def _devices(live: LiveInventory, only: tuple[str, ...]) -> frozenset[str] | Non
 
 
 def _server(
-    settings: Settings, broker: Broker, plain: bool, only: frozenset[str] | None
+    settings: Settings,
+    broker: Broker,
+    plain: bool,
+    only: frozenset[str] | None,
+    host: str | None,
 ) -> ExporterServer:
+    """host: who this machine is to a cluster that it is not part of; its controller may list."""
     from usbdra.exporter.narrow import OnlyThese
     from usbdra.exporter.policy import AccessPolicy, parse_networks
+    from usbdra.exporter.renewal import HostRenewal
     from usbdra.exporter.server import ExporterServer, Listen
-    from usbdra.types import NodeName
+    from usbdra.types import CONTROLLER, NodeName
 
     policy = AccessPolicy(
         networks=parse_networks(settings.allowed_cidrs),
         nodes=frozenset(NodeName(n) for n in settings.allowed_nodes) or None,
+        others=frozenset({CONTROLLER}) if host else frozenset(),
     )
     return ExporterServer(
         broker if only is None else OnlyThese(broker, only),
@@ -140,4 +156,5 @@ def _server(
         plain=plain,
         encryption=parts.encryption(settings),
         policy=policy,
+        visited=HostRenewal(settings.pki_dir, host) if host else None,
     )

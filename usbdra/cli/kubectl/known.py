@@ -9,7 +9,7 @@ from typing import Any
 
 from usbdra.cli.kubectl import drains
 from usbdra.controller.hubs import HubUse
-from usbdra.controller.published import Reach, read_slice
+from usbdra.controller.published import Reach, place_of, read_slice
 from usbdra.kube.custom import Contract
 
 Object = Mapping[str, Any]
@@ -68,16 +68,16 @@ def published(
 
 def attributes(record: Object) -> dict[str, Any]:
     """What a device's object says of the device, under the names that selectors use."""
-    said = dict((record.get("status") or {}).get("attributes") or {})
-    if "nodeName" in said:
-        said["node"] = said["nodeName"]
-    return said
+    status = record.get("status") or {}
+    said = dict(status.get("attributes") or {})
+    node = said.get("nodeName") or place_of(status)
+    return {**said, "node": node} if node else said
 
 
 def place(record: Object) -> tuple[str, str]:
     """(the device's name on its node, the node), empty texts where they are not known."""
     said = attributes(record)
-    return str(said.get("name", "")), str(said.get("nodeName", ""))
+    return str(said.get("name", "")), str(said.get("node", ""))
 
 
 def assigned_to(record: Object) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program `kubectl usb`; kubectl finds it by its name, `kubectl-usb`.
 
-Owns the group of commands. What they do is in reading.py, assigning.py, attaching.py, draining.py
-and supporting.py.
+Owns the group of commands. What they do is in reading.py, assigning.py, attaching.py, draining.py,
+exporters.py and supporting.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ import click
 
 from usbdra import __version__
 from usbdra.cli.group import HELP, HelpingGroup
-from usbdra.cli.kubectl import assigning, attaching, draining, reading, supporting
+from usbdra.cli.kubectl import (
+    assigning,
+    attaching,
+    draining,
+    exporters,
+    reading,
+    supporting,
+)
 
 
 def main() -> NoReturn:
@@ -30,6 +37,6 @@ def program() -> None:
     """USB devices of the cluster: who has them, who may, and why not."""
 
 
-for _module in (reading, assigning, attaching, draining, supporting):
+for _module in (reading, assigning, attaching, draining, exporters, supporting):
     for _command in _module.COMMANDS:
         program.add_command(_command)

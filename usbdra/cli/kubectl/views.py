@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from usbdra.controller.hubs import HubUse
+from usbdra.controller.published import place_of
 from usbdra.controller.uses import Use
 
 Object = Mapping[str, Any]
@@ -30,7 +31,7 @@ def device_row(item: Object, wide: bool) -> list[str]:
     status, meta = item.get("status") or {}, item["metadata"]
     given = meta.get("namespace") or (item.get("spec") or {}).get("assignedNamespace", "")
     states = [_state(condition(item, kind)) for kind in ("Ready", "Assigned", "Attached")]
-    row = [meta["name"], status.get("nodeName", ""), *states, given]
+    row = [meta["name"], place_of(status), *states, given]
     if wide:
         said = status.get("attributes") or {}
         texts = (said.get(key, "") for key in ("manufacturer", "product", "serial", "speed"))

@@ -41,6 +41,11 @@ def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[s
     return _named(ctx, incomplete, lambda contract: NODE)
 
 
+def hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of hosts outside the cluster."""
+    return _named(ctx, incomplete, lambda contract: contract.host)
+
+
 def node_devices(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Names of the cluster's devices."""
     return _named(ctx, incomplete, lambda contract: contract.node_device)

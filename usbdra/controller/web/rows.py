@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from usbdra.controller import hubs, links
-from usbdra.controller.published import node_of, read_slice
+from usbdra.controller.published import node_of, place_of, read_slice
 from usbdra.controller.uses import uses
 
 Object = Mapping[str, Any]
@@ -42,7 +42,7 @@ def device(item: Object) -> Row:
         for c in status.get("conditions") or ()
     }
     return {
-        "node": str(status.get("nodeName") or ""),
+        "node": place_of(status),
         "namespace": str((item.get("spec") or {}).get("assignedNamespace") or ""),
         "is": {key: said[key] for key in _TEXTS if key in said},
         "states": states,

@@ -35,6 +35,9 @@ observedGeneration:
 nodeName:
   description: The node the device is plugged into, or was last.
   type: string
+host:
+  description: The host outside the cluster the device is plugged into, or was last; it has no node then.
+  type: string
 attributes:
   description: What the device says of itself, and where it is; as of when it was last there.
   type: object

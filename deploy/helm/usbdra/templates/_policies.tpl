@@ -1,5 +1,6 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 {{- define "usbdra.agentUser" -}}system:serviceaccount:{{ .Release.Namespace }}:usbdra-agent{{- end }}
+{{- define "usbdra.controllerUser" -}}system:serviceaccount:{{ .Release.Namespace }}:usbdra-controller{{- end }}
 
 {{/* The node that the token of whoever asks was made for; "" when it names none. */}}
 {{- define "usbdra.policyNode" -}}

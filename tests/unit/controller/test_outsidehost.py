@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One host outside the cluster, as the API and its devices show it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from tests.fakes.broker import STICK
+from tests.fakes.kube import FakeKube
+from tests.unit.controller.make import CONTRACT
+from usbdra.controller.outsidehost import OutsideHost, Seen
+from usbdra.errors import Unreachable, UsbdraError
+from usbdra.kube.types import RESOURCE_SLICE, Object
+
+KEY = CONTRACT.key
+
+
+class Host:
+    """A host whose answers the test gives, and what became of them."""
+
+    def __init__(self, api: FakeKube) -> None:
+        self.api = api
+        self.answers: asyncio.Queue[Seen | UsbdraError] = asyncio.Queue()
+        self.asked: list[tuple[str, str]] = []
+
+    async def look(self, host: str, address: str) -> Seen:
+        self.asked.append((host, address))
+        answer = await self.answers.get()
+        if isinstance(answer, UsbdraError):
+            raise answer
+        return answer
+
+    def ready(self) -> tuple[str, str]:
+        status = self.api.all(CONTRACT.host)[0].get("status") or {}
+        return next(((c["status"], c["reason"]) for c in status.get("conditions", ())), ("", ""))
+
+    def taints(self) -> list[list[str]]:
+        """Keys of the taints of each published device."""
+        return [
+            [taint["key"] for taint in device.get("taints", ())]
+            for item in self.api.all(RESOURCE_SLICE)
+            for device in item["spec"]["devices"]
+        ]
+
+
+@asynccontextmanager
+async def running(api: FakeKube, assignment: str = "Off") -> AsyncIterator[Host]:
+    item: Object = {"metadata": {"name": "pi"}, "spec": {"address": "192.0.2.7"}}
+    host = Host(api)
+    stored = api.put(CONTRACT.host, item)
+    follower = OutsideHost(
+        api, CONTRACT, stored, host.look, assignment=assignment, seconds=0, again=0
+    )
+    task = asyncio.create_task(follower.run())
+    try:
+        yield host
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0)
+
+
+async def test_what_the_host_lists_is_published_and_its_state_told() -> None:
+    api = FakeKube()
+    async with running(api) as host:
+        host.answers.put_nowait(Seen([STICK], "Jan  1 00:00:00 2030 GMT"))
+        await until(lambda: bool(api.all(RESOURCE_SLICE)) and host.ready() == ("True", "Ready"))
+    assert host.asked[0] == ("pi", "192.0.2.7")
+    status = api.all(CONTRACT.host)[0]["status"]
+    assert status["devices"] == 1
+    assert status["certificateUntil"] == "Jan  1 00:00:00 2030 GMT"
+    assert host.taints() == [[]]
+
+
+async def test_a_host_that_changes_nothing_costs_no_write() -> None:
+    api = FakeKube()
+    async with running(api) as host:
+        host.answers.put_nowait(Seen([STICK]))
+        await until(lambda: bool(api.all(RESOURCE_SLICE)) and host.ready() == ("True", "Ready"))
+        before = len(api.requests)
+        for _ in range(3):
+            host.answers.put_nowait(Seen([STICK]))
+        await until(lambda: len(host.asked) == 5)
+        assert len(api.requests) == before
+
+
+async def test_one_look_that_fails_is_nothing_two_are_a_host_that_is_not_ready() -> None:
+    api = FakeKube()
+    async with running(api) as host:
+        host.answers.put_nowait(Seen([STICK]))
+        await until(lambda: host.ready() == ("True", "Ready"))
+        host.answers.put_nowait(Unreachable("no route"))
+        await until(lambda: len(host.asked) == 3)
+        assert host.ready() == ("True", "Ready")
+        host.answers.put_nowait(Unreachable("no route"))
+        await until(lambda: host.ready() == ("False", "Unreachable"))
+        # What is there stays known, and is given to nobody new.
+        await until(lambda: host.taints() == [[KEY("unreachable")]])
+        host.answers.put_nowait(Seen([STICK]))
+        await until(lambda: host.ready() == ("True", "Ready") and host.taints() == [[]])
+
+
+async def test_what_an_earlier_controller_published_stays_until_the_host_answers() -> None:
+    api = FakeKube()
+    async with running(api) as host:
+        host.answers.put_nowait(Seen([STICK]))
+        await until(lambda: bool(api.all(RESOURCE_SLICE)))
+    async with running(api) as host:
+        for _ in range(3):
+            host.answers.put_nowait(Unreachable("no route"))
+        await until(lambda: host.ready() == ("False", "Unreachable") and len(host.asked) == 4)
+        assert len(api.all(RESOURCE_SLICE)) == 1
+        host.answers.put_nowait(Seen([]))
+        await until(lambda: not api.all(RESOURCE_SLICE))
+
+
+async def test_devices_carry_the_namespace_fence() -> None:
+    api = FakeKube()
+    record: dict[str, Any] = {
+        "metadata": {"name": STICK.name},
+        "spec": {"assignedNamespace": "lab"},
+        "status": {"host": "pi", "attributes": {"name": STICK.name}},
+    }
+    async with running(api, "Required") as host:
+        host.answers.put_nowait(Seen([STICK]))
+        await until(lambda: host.taints() == [[KEY("unassigned")]])
+        api.put(CONTRACT.node_device, record)
+        await until(lambda: host.taints() == [[KEY("assigned")]])

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One CertificateSigningRequest: made, and waited for until somebody has answered it.
+
+Owns the way through the API and back. What is asked for is the caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Protocol
+
+from usbdra.errors import Refused
+from usbdra.kube import errors
+from usbdra.kube.types import CSR, Kind, Object
+from usbdra.kube.watch import Change, Lister, Reflector
+
+USAGES = ["digital signature", "client auth", "server auth"]
+
+
+class Api(Lister, Protocol):
+    """The verb of KubeClient that asking needs, beside those of a watch."""
+
+    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
+        """See KubeClient.create."""
+        ...
+
+
+async def ask(
+    api: Api, name: str, request: bytes, signer: str, lifetime: int | None, patience: float
+) -> bytes:
+    """The certificate's PEM. lifetime in seconds, None for the signer's; patience in seconds.
+
+    Raises Refused with the signer's reason, ApiError; ApiUnavailable when nobody answers in time.
+    """
+    spec: Object = {
+        "request": base64.b64encode(request).decode(),
+        "signerName": signer,
+        "usages": USAGES,
+    }
+    if lifetime is not None:
+        spec["expirationSeconds"] = lifetime
+    head = {"apiVersion": CSR.api_version, "kind": CSR.kind}
+    await api.create(CSR, {**head, "metadata": {"name": name}, "spec": spec})
+    try:
+        return base64.b64decode(await _answer(api, name, patience))
+    except ValueError as error:
+        raise Refused("the signer's answer is not base64") from error
+
+
+async def _answer(api: Api, name: str, patience: float) -> str:
+    """What the signer put into the request's status, base64 of PEM."""
+    requests = Reflector(api, CSR, fields=f"metadata.name={name}")
+    try:
+        async with asyncio.timeout(patience):
+            async for change in requests.run():
+                if isinstance(change, Change) and (answer := _answer_in(change, name)):
+                    return answer
+    except TimeoutError as error:
+        raise errors.ApiUnavailable(
+            f"certificate request {name}",
+            0,
+            "NoAnswer",
+            f"nobody signed it within {patience:.0f} s; is usbdra controller running?",
+        ) from error
+    raise AssertionError("a reflector ends by cancellation only")
+
+
+def _answer_in(change: Change, name: str) -> str | None:
+    """The certificate in a request, None while there is no answer. Raises Refused."""
+    if change.new is None:
+        raise Refused(f"certificate request {name} was deleted before it was answered")
+    status = change.new.get("status") or {}
+    for one in status.get("conditions") or ():
+        if one["type"] in ("Denied", "Failed"):
+            raise Refused(f"certificate request {name}: {one.get('message') or one['type']}")
+    return status.get("certificate")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The controller's part for hosts outside the cluster: one follower for each USBExporterHost.
+
+Owns which hosts are followed, and the way to them. A host has no access to the API: the leader
+asks it for its devices, over a link on which both show certificates of the cluster's CA.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from usbdra.controller import castore
+from usbdra.controller.outsidehost import OutsideHost, Seen
+from usbdra.controller.outsidesettings import OutsideSettings
+from usbdra.controller.ownpeer import OwnPeer
+from usbdra.errors import LinkError, UsbdraError
+from usbdra.importer.dial import dial
+from usbdra.kube import errors
+from usbdra.kube.client import KubeClient
+from usbdra.kube.custom import Contract
+from usbdra.kube.types import Object
+from usbdra.kube.watch import Change, Reflector
+from usbdra.types import outside_node
+from usbdra.usbip.extension import InventoryRequest
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = 5.0
+
+
+class OutsidePart:
+    """See controller/parts.py."""
+
+    def __init__(
+        self,
+        api: KubeClient,
+        contract: Contract,
+        names: castore.Names,
+        settings: OutsideSettings,
+    ) -> None:
+        self._api = api
+        self._contract = contract
+        self._settings = settings
+        self._self = OwnPeer(api, names)
+        self._certificates: dict[str, str] = {}
+        self._followed: dict[str, tuple[tuple[str, str], asyncio.Task[None]]] = {}
+
+    async def run(self) -> None:
+        """Follow all hosts until cancelled."""
+        hosts = Reflector(self._api, self._contract.host, on_error=_complain)
+        async with asyncio.TaskGroup() as group:
+            async for change in hosts.run():
+                if isinstance(change, Change):
+                    await self._changed(group, change)
+
+    async def _changed(self, group: asyncio.TaskGroup, change: Change) -> None:
+        """Begin, end, or begin anew when it is another object or has another address."""
+        name, item = change.key[1], change.new
+        wanted = None if item is None else (item["metadata"]["uid"], item["spec"]["address"])
+        current = self._followed.get(name)
+        if current is not None and current[0] != wanted:
+            del self._followed[name]
+            current[1].cancel()
+            await asyncio.wait([current[1]])
+        if item is not None and wanted is not None and name not in self._followed:
+            self._followed[name] = (wanted, group.create_task(self._follow(item)))
+
+    async def _follow(self, item: Object) -> None:
+        """One host's mistake must not cost the others their looks."""
+        while True:
+            host = OutsideHost(
+                self._api,
+                self._contract,
+                item,
+                self._look,
+                assignment=self._settings.assignment,
+                seconds=self._settings.look_seconds,
+            )
+            try:
+                await host.run()
+            except Exception:
+                log.exception("host %s is looked at anew", item["metadata"]["name"])
+            await asyncio.sleep(RESTART_SECONDS)
+
+    async def _look(self, host: str, address: str) -> Seen:
+        """What the host has; it is brought the CAs to believe, and its next certificate when it
+        has asked for one. Raises UsbdraError."""
+        await self._self.refresh()
+        try:
+            async with await dial(
+                address,
+                self._settings.port,
+                identity=self._self,
+                expect=outside_node(host),
+                encryption=self._settings.encryption,
+            ) as link:
+                brought = InventoryRequest(self._self.bundle, self._certificates.pop(host, ""))
+                found = await link.visit(brought)
+                if found.request:
+                    self._certificates[host] = self._self.sign_next(host, found.request)
+                return Seen(found.devices, link.peer.not_after if link.peer else "")
+        except LinkError:
+            self._self.forget()
+            raise
+
+
+def _complain(error: UsbdraError) -> None:
+    if isinstance(error, errors.ApiNotFound):
+        log.error("there is no kind USBExporterHost in this cluster: %s", error)
+    else:
+        log.warning("hosts outside the cluster are not watched: %s", error)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One host outside the cluster: what it has is looked up, published, and whether it answers told.
+
+Owns the looks at the host, which are the one thing here that goes by the clock: the host knows
+nobody it could tell. The looks say as well that it is alive. Must not decide who may have a device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Protocol
+
+from usbdra.controller.conditions import Condition, merged
+from usbdra.errors import UsbdraError
+from usbdra.kube import errors
+from usbdra.kube.custom import Contract
+from usbdra.kube.types import Kind, Object
+from usbdra.kube.watch import Reflector
+from usbdra.slices.build import Taint
+from usbdra.slices.outside import HostOwner, build_outside
+from usbdra.slices.publish import Api as SliceApi
+from usbdra.slices.publish import SlicePublisher
+from usbdra.types import DeviceName, RemoteDevice
+
+log = logging.getLogger(__name__)
+
+AGAIN_SECONDS = 2.0
+"""Until the second look at one that did not; if that fails too, it is not ready."""
+_MANAGER = "usbdra-controller"
+
+
+class Api(SliceApi, Protocol):
+    """The verbs of KubeClient that following a host needs."""
+
+    async def apply(
+        self,
+        kind: Kind,
+        body: Object,
+        *,
+        manager: str,
+        namespace: str | None = None,
+        subresource: str = "",
+        force: bool = True,
+    ) -> Object:
+        """See KubeClient.apply."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a host answered: its devices, and until when its certificate holds."""
+
+    devices: Sequence[RemoteDevice]
+    until: str = ""
+
+
+Look = Callable[[str, str], Awaitable[Seen]]
+"""Asks a host, by its name and address. Raises UsbdraError."""
+
+
+class OutsideHost:
+    """Run it for as long as the object is there with this address. `item`: the object."""
+
+    def __init__(
+        self,
+        api: Api,
+        contract: Contract,
+        item: Object,
+        look: Look,
+        *,
+        assignment: str,
+        seconds: float,
+        again: float = AGAIN_SECONDS,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """assignment: Off, Optional or Required, as agents are told it. seconds: between looks."""
+        self._api = api
+        self._contract = contract
+        self._host = str(item["metadata"]["name"])
+        self._uid = str(item["metadata"]["uid"])
+        self._address = str(item["spec"]["address"])
+        self._status: Object = dict(item.get("status") or {})
+        self._look = look
+        self._assignment = assignment
+        self._pauses = (seconds, again)
+        self._clock = clock
+        self._devices: Sequence[RemoteDevice] = ()
+        self._answers = True
+        self._missed_one = False
+        self._assigned: dict[DeviceName, str] = {}
+        self._known = asyncio.Event()
+        kind = contract.host
+        owner = HostOwner(self._host, self._uid, contract.driver, kind.api_version, kind.kind)
+        self._publisher = SlicePublisher(api, owner, self._build)
+
+    async def run(self) -> None:
+        """Follow the host until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._assignment == "Off":
+                self._known.set()
+            else:
+                group.create_task(self._follow_assignments())
+            # What an earlier controller published stays until the host has answered this one.
+            await self._until_seen()
+            await self._known.wait()
+            self._publisher.wake()
+            group.create_task(self._publisher.run())
+            await self._keep_looking()
+
+    async def _until_seen(self) -> None:
+        while not await self._tried():
+            await self._missed()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(self._pauses[0])
+            while not await self._tried():
+                await self._missed()
+
+    async def _missed(self) -> None:
+        await asyncio.sleep(self._pauses[1] if self._answers else self._pauses[0])
+
+    async def _tried(self) -> bool:
+        """One look, and what follows. The first that fails may be a packet that was lost."""
+        try:
+            seen = await self._look(self._host, self._address)
+        except UsbdraError as error:
+            if self._missed_one:
+                await self._tell(False, error.reason, str(error), len(self._devices))
+                self._set(self._devices, answers=False)
+            self._missed_one = True
+            return False
+        self._missed_one = False
+        self._set(seen.devices, answers=True)
+        count = len(seen.devices)
+        text = f"offers {count} device{'' if count == 1 else 's'}"
+        await self._tell(True, "Ready", text, count, seen.until)
+        return True
+
+    def _set(self, devices: Sequence[RemoteDevice], *, answers: bool) -> None:
+        if (tuple(devices), answers) != (tuple(self._devices), self._answers):
+            self._devices, self._answers = devices, answers
+            self._publisher.wake()
+
+    def _build(self, dropped: frozenset[str]) -> Sequence[Object]:
+        taints = {one.name: self._taints(one.name) for one in self._devices if one.name}
+        return build_outside(self._host, self._contract.group, self._devices, taints)
+
+    def _taints(self, device: DeviceName) -> Sequence[Taint]:
+        """The namespace fence, as agents put it on their devices; and nobody is to be given what
+        cannot be reached."""
+        found = [] if self._answers else [Taint(self._contract.key("unreachable"), "")]
+        if self._assignment != "Off":
+            assigned = self._assigned.get(device)
+            if assigned:
+                found.append(Taint(self._contract.key("assigned"), assigned))
+            elif assigned is None or self._assignment == "Required":
+                found.append(Taint(self._contract.key("unassigned"), ""))
+        return found
+
+    async def _follow_assignments(self) -> None:
+        reflector = Reflector(
+            self._api,
+            self._contract.node_device,
+            fields=f"status.host={self._host}",
+            on_error=self._complain,
+        )
+        async for _ in reflector.run():
+            now = dict(_assigned(item) for item in reflector.cache.values())
+            if now != self._assigned or not self._known.is_set():
+                self._assigned = now
+                self._publisher.wake()
+            self._known.set()
+
+    async def _tell(self, ready: bool, reason: str, text: str, count: int, until: str = "") -> None:
+        """Write the status if it differs; one that cannot be written is written next time."""
+        wanted = [Condition("Ready", ready, reason, text)]
+        stored = self._status.get("conditions") or ()
+        status: Object = {
+            "devices": count,
+            "conditions": merged(stored, wanted, self._clock()),
+        }
+        if until or self._status.get("certificateUntil"):
+            status["certificateUntil"] = until or self._status["certificateUntil"]
+        if status == self._status:
+            return
+        log.info("host %s: %s", self._host, text, extra={"host": self._host, "reason": reason})
+        body: Mapping[str, object] = {
+            "metadata": {"name": self._host, "uid": self._uid},
+            "status": status,
+        }
+        try:
+            await self._api.apply(
+                self._contract.host, dict(body), manager=_MANAGER, subresource="status"
+            )
+        except errors.ApiError as error:
+            self._complain(error)
+        else:
+            self._status = status
+
+    def _complain(self, error: errors.ApiError) -> None:
+        log.warning("host %s: %s", self._host, error)
+
+
+def _assigned(item: Object) -> tuple[DeviceName, str]:
+    """(a device's name on its host, its namespace or "")."""
+    attributes = (item.get("status") or {}).get("attributes") or {}
+    name = attributes.get("name") or item["metadata"]["name"]
+    return DeviceName(name), (item.get("spec") or {}).get("assignedNamespace") or ""
