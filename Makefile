@@ -114,6 +114,10 @@ scale: $(STAMP) ## what a cluster of many nodes costs, simulated (SCALE_NODES=10
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PY) -m bench.run --output $(RESULTS)/scale.json bench/scale
 
+.PHONY: performance-page
+performance-page: $(STAMP) ## docs/performance.md and its plots from the runs in docs/performance
+	@$(PY) -m bench.page
+
 .PHONY: package
 package: wheel ## install the wheel, and the source, into empty environments
 	@mkdir -p $(RESULTS)

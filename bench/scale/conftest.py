@@ -18,8 +18,8 @@ from bench.scale.rig import CONTROLLER, Rig, Spoken, rig
 from tests.api.devices import condition
 from usbdra.kube.types import Object
 
-SIZES = [int(word) for word in os.environ.get("SCALE_NODES", "30,100,300").split(",")]
-WIDE = int(os.environ.get("SCALE_WIDE", "300"))
+SIZES = [int(word) for word in os.environ.get("SCALE_NODES", "10,30,100,300").split(",")]
+WIDE = int(os.environ.get("SCALE_WIDE", "100"))
 """The largest of them whose devices are shown to all nodes too."""
 SECONDS = 7200
 """The limit of one benchmark: 5,000 nodes are 40,000 objects, each two writes."""
@@ -47,41 +47,54 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 @dataclass(frozen=True)
-class Controlled:
-    """A cluster of `nodes`, whose controller runs, and what it took to show all devices."""
+class Sized:
+    """A cluster of so many simulated nodes."""
 
     rig: Rig
     nodes: int
+
+    @property
+    def devices(self) -> int:
+        """Of all of them."""
+        return self.nodes * DEVICES
+
+
+@dataclass(frozen=True)
+class Controlled(Sized):
+    """The same with a controller that runs, and what it took to show all devices."""
+
     pid: int
     seconds: float
     spent: dict[str, float]
     spoken: Spoken
 
-    @property
-    def devices(self) -> int:
-        """Of all simulated nodes."""
-        return self.nodes * DEVICES
-
 
 @pytest.fixture(scope="session", params=SIZES, ids=lambda n: f"{n}-nodes")
-def cluster(everything: Rig, request: pytest.FixtureRequest) -> Iterator[Controlled]:
-    """At each size."""
+def sized(everything: Rig, request: pytest.FixtureRequest) -> Sized:
+    """At each size, smallest first."""
     nodes: int = request.param
     everything.run(everything.population.grow(nodes))
-    stack = AsyncExitStack()
+    return Sized(everything, nodes)
+
+
+@pytest.fixture(scope="session")
+def cluster(sized: Sized) -> Iterator[Controlled]:
+    """With a controller."""
+    rig, stack = sized.rig, AsyncExitStack()
     try:
-        yield everything.run(stack.enter_async_context(controlled(everything, nodes)))
+        yield rig.run(stack.enter_async_context(controlled(rig, sized.nodes)))
     finally:
-        everything.run(stack.aclose())
+        rig.run(stack.aclose())
 
 
 @asynccontextmanager
 async def controlled(made: Rig, nodes: int) -> AsyncIterator[Controlled]:
-    """A controller that has made every device's object; they go when it has ended."""
+    """A controller that has made every device's object, from nothing."""
 
     def shown(item: Object) -> bool:
         return bool(condition(item, "Ready")[1]) and item["status"]["nodeName"].startswith("n")
 
+    await made.forget_objects()
     ear, kubeconfig = made.ear(CONTROLLER), made.kubeconfig
     begun = time.monotonic()
     async with running(kubeconfig) as pid:
@@ -89,4 +102,3 @@ async def controlled(made: Rig, nodes: int) -> AsyncIterator[Controlled]:
         seconds = time.monotonic() - begun
         spent = cost(pid)
         yield Controlled(made, nodes, pid, seconds, spent, await ear.heard())
-    await made.forget_objects()

@@ -15,7 +15,7 @@ from usbdra.kube.types import POD, Object
 
 
 class Unplaced(Exception):
-    """The scheduler found no node; the text is its own."""
+    """The scheduler found no node in time; the text is its own of its last attempt."""
 
 
 async def seconds_to_place(
@@ -23,24 +23,23 @@ async def seconds_to_place(
 ) -> float:
     """From a pod's creation until a watch shows where it goes. The claim has the pod's name.
 
-    limit: seconds; TimeoutError after it. node: that the pod is pinned to. Raises Unplaced.
+    An attempt that the scheduler gives up, as it does after ten seconds of one node's devices, is
+    within the time. limit: seconds. node: that the pod is pinned to. Raises Unplaced.
     """
     begun = time.perf_counter()
     await admin.create(POD, _pod(name, node), SPACE)
     try:
-        await pods.until(name, _placed, limit)
+        await pods.until(name, lambda pod: bool(pod and pod["spec"].get("nodeName")), limit)
         return time.perf_counter() - begun
+    except TimeoutError:
+        raise Unplaced(f"{name}: {_message(await admin.get(POD, name, SPACE))}") from None
     finally:
         await admin.delete(POD, name, SPACE)
 
 
-def _placed(pod: Object | None) -> bool:
-    if pod is None:
-        return False
-    for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            raise Unplaced(f"{pod['metadata']['name']}: {condition.get('message')}")
-    return bool(pod["spec"].get("nodeName"))
+def _message(pod: Object) -> str:
+    found = (pod.get("status") or {}).get("conditions") or ()
+    return "; ".join(str(each.get("message")) for each in found) or "not looked at"
 
 
 def _pod(name: str, node: str) -> Object:

@@ -121,6 +121,12 @@ class Rig:
         many = self.cluster.api.custom.delete_collection_cluster_custom_object
         await asyncio.to_thread(many, kind.group, kind.version, kind.plural)
 
+    async def forget_agent(self) -> None:
+        """Delete the slices of the agent's node, while it does not run."""
+        found = await self.admin.list(RESOURCE_SLICE, fields=f"spec.nodeName={AGENT_NODE}")
+        for item in found["items"]:
+            await self.admin.delete(RESOURCE_SLICE, item["metadata"]["name"])
+
     @contextlib.contextmanager
     def observer(self) -> Iterator[Callable[[], int]]:
         """A watch of every ResourceSlice; what it was told so far, in bytes."""

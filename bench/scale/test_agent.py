@@ -36,6 +36,7 @@ LIMIT_SECONDS = 60.0
 @pytest.fixture(scope="session")
 def machine(cluster: Controlled) -> Iterator[Machine]:
     """A new one for each size; its devices are seen by its own node, as the others'."""
+    cluster.rig.run(cluster.rig.forget_agent())
     with cluster.rig.machine() as made:
         made.grow(DEVICES)
         yield made
@@ -114,7 +115,7 @@ def test_own_plug(
         "scale: an agent's own plug",
         seconds,
         size={"nodes": cluster.nodes},
-        grows={"bytes_heard_a_plug": 0, "writes_a_plug": 0, "p50_ms": 0},
+        grows={"bytes_heard_a_plug": 0, "writes_a_plug": 0},
         **spread(seconds),
         writes_a_plug=round(made["update resourceslices"] / PLUGS, 2),
         bytes_sent_a_plug=round(spoken.there / PLUGS),

@@ -47,7 +47,7 @@ def test_controller_from_nothing(cluster: Controlled, replay: Replay) -> None:
         "scale: the controller, from nothing",
         [cluster.seconds],
         size={"nodes": cluster.nodes},
-        grows={"seconds": 1, "cpu_s": 1, "peak_mib": 1, "writes": 1, "bytes_sent": 1},
+        grows={"cpu_s": 1, "peak_mib": 1, "writes": 1, "bytes_sent": 1},
         devices=cluster.devices,
         **found,
         writes=made.total(),
@@ -55,7 +55,8 @@ def test_controller_from_nothing(cluster: Controlled, replay: Replay) -> None:
         bytes_sent=spoken.there,
         bytes_heard=spoken.back,
     )
-    assert made["patch nodeusbdevices"] == made["patch nodeusbdevices/status"] == cluster.devices
+    assert made["patch nodeusbdevices"] >= cluster.devices
+    assert made["patch nodeusbdevices/status"] >= cluster.devices
 
 
 def test_plug(cluster: Controlled, replay: Replay) -> None:
@@ -77,7 +78,7 @@ def test_plug(cluster: Controlled, replay: Replay) -> None:
         "scale: a plug, from its slice to its object",
         seconds,
         size={"nodes": cluster.nodes},
-        grows={"seconds": 0, "writes_a_plug": 0, "bytes_heard_a_plug": 0},
+        grows={"writes_a_plug": 0, "bytes_heard_a_plug": 0},
         **spread(seconds),
         writes_a_plug=made.total() / PLUGS,
         bytes_sent_a_plug=round(spoken.there / PLUGS),
@@ -108,10 +109,10 @@ def test_assignment(cluster: Controlled, replay: Replay) -> None:
         "scale: an assignment",
         seconds,
         size={"nodes": cluster.nodes},
-        grows={"seconds": 0, "writes_an_assignment": 0},
+        grows={"writes_an_assignment": 0},
         **spread(seconds),
         writes_an_assignment=made.total() / PLUGS,
-        written=" ".join(sorted(made)).replace(" ", "_"),
+        **{what.replace(" ", "_"): count / PLUGS for what, count in sorted(made.items())},
         bytes_sent_an_assignment=round(spoken.there / PLUGS),
     )
     assert sum(count for what, count in made.items() if what.endswith(" resourceclaims")) == PLUGS

@@ -12,7 +12,7 @@ import asyncio
 import os
 
 from bench.conftest import Replay, spread
-from bench.scale.conftest import Controlled
+from bench.scale.conftest import Sized
 from bench.scale.following import following
 from bench.scale.pods import seconds_to_place
 from bench.scale.population import SPACE, claim, devices, node_name
@@ -28,13 +28,13 @@ SETTLE = 2.0
 """Seconds that the scheduler has to read what was written for it."""
 
 
-async def placed(cluster: Controlled, count: int, visibility: Visibility) -> list[float]:
+async def placed(sized: Sized, count: int, visibility: Visibility) -> list[float]:
     """Seconds of so many pods, one after the other, each for another device of another node.
 
     One more goes before them, pinned to a node: what it waits for is not in their times.
     """
-    rig, seconds = cluster.rig, []
-    chosen = rig.unused.take(cluster.nodes, count + 1)
+    rig, seconds = sized.rig, []
+    chosen = rig.unused.take(sized.nodes, count + 1)
     wanted = [devices(node, visibility)[number] for node, number in chosen]
     await asyncio.sleep(SETTLE)
     async with following(rig.admin, POD, SPACE) as pods:
@@ -48,32 +48,32 @@ async def placed(cluster: Controlled, count: int, visibility: Visibility) -> lis
     return seconds[1:]
 
 
-def test_own_node_sees(cluster: Controlled, replay: Replay) -> None:
-    seconds = cluster.rig.run(placed(cluster, PODS, Visibility.NODE))
+def test_own_node_sees(sized: Sized, replay: Replay) -> None:
+    seconds = sized.rig.run(placed(sized, PODS, Visibility.NODE))
     found = spread(seconds)
     replay(
         "scale: an unpinned pod, devices seen by their own node",
         seconds,
-        size={"nodes": cluster.nodes},
+        size={"nodes": sized.nodes},
         grows={"p50_ms": 1},
         goal_p50_ms=GOAL_MS,
-        devices=cluster.devices,
+        devices=sized.devices,
         **found,
     )
 
 
-def test_all_nodes_see(cluster: Controlled, replay: Replay) -> None:
-    rig = cluster.rig
+def test_all_nodes_see(sized: Sized, replay: Replay) -> None:
+    rig = sized.rig
     rig.run(rig.population.show(Visibility.CLUSTER))
     try:
-        seconds = rig.run(placed(cluster, WIDE_PODS, Visibility.CLUSTER))
+        seconds = rig.run(placed(sized, WIDE_PODS, Visibility.CLUSTER))
     finally:
         rig.run(rig.population.show(Visibility.NODE))
     replay(
         "scale: an unpinned pod, devices seen by all nodes",
         seconds,
-        size={"nodes": cluster.nodes},
+        size={"nodes": sized.nodes},
         grows={"p50_ms": 2},
-        devices=cluster.devices,
+        devices=sized.devices,
         **spread(seconds),
     )

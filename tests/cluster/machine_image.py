@@ -36,7 +36,8 @@ while :; do
   for d in /sys/bus/usb/devices/*/serial; do
     d=${d%/serial}
     case ${d##*/} in usb*|'*') continue;; esac  # root hubs, and none at all
-    [ -e "$d/serial" ] && seen="$seen $(cat "$d/serial")@$(cat "$d/devpath")"
+    serial=$(cat "$d/serial" 2>/dev/null) && at=$(cat "$d/devpath" 2>/dev/null) || continue
+    seen="$seen $serial@$at"  # and not a device that went while it was read
   done
   [ "$seen" = "$said" ] || { said=$seen; echo "guest: usb$said"; }
   for b in /sys/block/sd*; do
