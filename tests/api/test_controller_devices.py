@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tests.api import policies
 from tests.api.accounts import Accounts
 from tests.api.chart import GROUP, NAMESPACE, installed
 from tests.api.conftest import MakeNode
@@ -149,8 +150,8 @@ async def test_the_documented_workflow(
         await until(admin, NUSB, STICK, lambda item: item is None)
 
 
-def pod(name: str, node: str) -> dict[str, Any]:
-    """A pod that uses the assigned stick's shared claim on a node; no kubelet starts it."""
+def pod(name: str, node: str, claim: str = STICK) -> dict[str, Any]:
+    """A pod that uses a claim, the assigned stick's shared one, on a node; no kubelet starts it."""
     container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "stick"}]}}
     return {
         "apiVersion": "v1",
@@ -160,7 +161,7 @@ def pod(name: str, node: str) -> dict[str, Any]:
             "nodeSelector": {"kubernetes.io/hostname": node},
             "tolerations": [{"operator": "Exists"}],
             "containers": [container],
-            "resourceClaims": [{"name": "stick", "resourceClaimName": STICK}],
+            "resourceClaims": [{"name": "stick", "resourceClaimName": claim}],
         },
     }
 
@@ -266,7 +267,7 @@ async def told(admin: KubeClient, namespace: str, wanted: set[tuple[str, str]]) 
 
 
 def report(
-    api: ClusterApi, namespace: str, claim: dict[str, Any], status: str, reason: str
+    api: ClusterApi, namespace: str, claim: dict[str, Any], status: str, reason: str, **data: Any
 ) -> None:
     """As the agent reports in status.devices."""
     (_, pool, device), *_ = results(claim)
@@ -274,7 +275,10 @@ def report(
         "type": "Ready", "status": status, "reason": reason, "message": "as reported",
         "lastTransitionTime": "2026-01-31T12:00:00Z",
     }  # fmt: skip
-    entry = {"driver": CONTRACT.driver, "pool": pool, "device": device, "conditions": [ready]}
+    entry: dict[str, Any] = {
+        "driver": CONTRACT.driver, "pool": pool, "device": device, "conditions": [ready],
+    }  # fmt: skip
+    entry |= {"data": data} if data else {}
     api.resource.patch_namespaced_resource_claim_status(
         claim["metadata"]["name"], namespace, {"status": {"devices": [entry]}}
     )
@@ -301,6 +305,30 @@ async def test_force_deletes_the_pods(
             api.kubectl("-n", namespace, "delete", "pod", "user", "--grace-period=0", "--force")
         await until(admin, NUSB, STICK, has("Assigned", "Available"))
         assert not await exists(admin, USB, STICK, namespace)
+
+
+async def test_on_reconnect_evict_evicts_at_the_loss_and_not_before(
+    api: ClusterApi, accounts: Accounts, admin: KubeClient, make_node: MakeNode, namespace: str
+) -> None:
+    node = PublishingNode(admin, make_node("node-a"))
+    await node.publish(offer())
+    parameters = {
+        "apiVersion": f"{CONTRACT.driver}/v1alpha1", "kind": "USBDeviceConfig",
+        "onReconnect": "evict",
+    }  # fmt: skip
+    config: dict[str, Any] = {"opaque": {"driver": CONTRACT.driver, "parameters": parameters}}
+    async with controller(accounts):
+        api.apply(policies.claim("mine", policies.usb(), config=[config]), namespace)
+        api.apply(pod("user", "node-a", "mine"), namespace)
+        claim = await until(admin, RESOURCE_CLAIM, "mine", reserved, namespace)
+        report(api, namespace, claim, "False", "LinkLost", name=STICK)  # never was ready
+        await until(admin, NUSB, STICK, lambda item: "as reported" in str(item))
+        assert "deletionTimestamp" not in (await admin.get(POD, "user", namespace))["metadata"]
+        report(api, namespace, claim, "False", "LinkLost", name=STICK, lost=True)
+        await until(
+            admin, POD, "user", lambda p: p is None or "deletionTimestamp" in p["metadata"],
+            namespace,
+        )  # fmt: skip
 
 
 async def test_a_namespace_made_again_does_not_inherit_the_device(

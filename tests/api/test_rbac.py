@@ -18,7 +18,7 @@ from tests.cluster.driver import ROOT
 from usbdra.agent.reporter import KubeReporter
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
-from usbdra.kube.types import EVENT, RESOURCE_CLAIM, RESOURCE_SLICE
+from usbdra.kube.types import EVENT, NODE, RESOURCE_CLAIM
 from usbdra.state.claims import ClaimRecord, ClaimRef, Phase
 from usbdra.types import ClaimUid, NodeName
 
@@ -175,4 +175,4 @@ async def test_an_agent_changes_no_claim_pod_or_device_object(
     await refused(client.create(RESOURCE_CLAIM, claim("two", usb()), namespace))
     await refused(client.list(RESOURCE_CLAIM))
     controller = await accounts.client(NAMESPACE, "usbdra-controller")
-    await refused(controller.delete(RESOURCE_SLICE, "any"))
+    await refused(controller.delete(NODE, "any"))

@@ -15,7 +15,7 @@ from copy import deepcopy
 from typing import Any
 
 from usbdra.kube import errors
-from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
+from usbdra.kube.types import POD, RESOURCE_SLICE, Kind, Object
 
 Event = tuple[int, str, Kind, Object]
 Id = tuple[str, str, str]
@@ -112,6 +112,13 @@ class FakeKube:
         if _id(kind, namespace, name) in self.objects:
             raise errors.ApiConflict("create", 409, "AlreadyExists", f"{name} exists")
         return self._stored("create", kind, body, namespace)
+
+    async def evict(self, name: str, namespace: str, *, uid: str) -> None:
+        await self._turn()
+        self.requests.append(("evict", POD.plural, name))
+        if self._find(POD, name, namespace)["metadata"]["uid"] != uid:
+            raise errors.ApiConflict("evict", 409, "Conflict", "another UID")
+        self.drop(POD, name, namespace)
 
     async def replace(
         self, kind: Kind, body: Object, namespace: str | None = None, subresource: str = ""

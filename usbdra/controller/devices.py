@@ -6,6 +6,7 @@ Owns the watches, the queue and the carrying out of decisions. Decides nothing: 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from functools import partial
 
 from usbdra.controller.acting import carry_out
 from usbdra.controller.acts import Act, Apply, Patch, What
+from usbdra.controller.evictions import Evictions
 from usbdra.controller.mirror import Mirror, Trim, follow, trimmed
 from usbdra.controller.news import changes, event
 from usbdra.controller.parts import Office
@@ -62,9 +64,11 @@ class DevicesPart:
         self.queue = WorkQueue(
             self._reconcile, workers=options.workers, on_done=partial(metering.looked, "devices")
         )
+        self.evictions = Evictions(self._api, self._driver, self._identity)
         metering.follow_queue("devices", lambda: (self.queue.depth, self.queue.failing))
         metering.follow_world(self._world.numbers)
         office.dump.add("devices", self.queue.state)
+        office.dump.add("evictions", self.evictions.queue.state)
         office.dump.add("world", lambda: asdict(self._world.numbers()))
         trims: dict[What, Trim] = {
             What.NODE_DEVICE: lambda item: trimmed(item, "spec", "status"),
@@ -98,7 +102,9 @@ class DevicesPart:
 
     async def _work(self) -> None:
         log.info("devices are known", extra={"devices": self._world.count(What.NODE_DEVICE)})
-        await self.queue.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.queue.run())
+            group.create_task(self.evictions.queue.run())
 
     async def _reconcile(self, name: str) -> float | None:
         """Decide about one device and do it; what was written is looked at again."""
@@ -139,6 +145,8 @@ class DevicesPart:
 
     def _object(self, what: What, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put(what, key, item))
+        if what is What.CLAIM:
+            self.evictions.put(key, item)
 
     def _put_slice(self, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put_slice(key[1], item["part"] if item else None))

@@ -16,7 +16,7 @@ from typing import Any
 from . import access as ways
 from . import errors
 from .access import Access
-from .types import Kind, Object
+from .types import POD, Kind, Object
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -150,6 +150,19 @@ class KubeClient:
             await self._json("DELETE", kind.path(namespace, name), body=body)
         except errors.ApiNotFound:
             return
+
+    async def evict(self, name: str, namespace: str, *, uid: str) -> None:
+        """End that very pod, if its disruption budgets allow (policy/v1 Eviction).
+
+        Raises ApiUnavailable where one refuses, ApiNotFound, and ApiConflict for another UID.
+        """
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        }
+        await self._json("POST", POD.path(namespace, name, "eviction"), body=body)
 
     async def raw(self, path: str) -> Object:
         """GET any path that answers JSON: discovery, `/version`."""

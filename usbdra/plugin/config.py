@@ -49,7 +49,7 @@ _PREFIX = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _PLACE = re.compile(rf"(outside/)?{_NAME.pattern}")
 _FIELDS = ("owner", "childNodes", "envPrefix", "driver", "device", "onReconnect")
-RELINK, RESTART = "relink", "restartContainer"
+RELINK, RESTART, EVICT = "relink", "restartContainer", "evict"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ class DeviceConfig:
     device nodes without an owner to the process's user). mode: permission bits, never more
     than 0o666. child_nodes: names of SUBSYSTEMS. env_prefix: empty for the default made from
     the request's name. host_drivers: False keeps interface drivers off the device. on_reconnect:
-    what becomes of a running container when a device that it lost is back: RELINK or RESTART.
+    what becomes of a running container when a device that it lost is back: RELINK or RESTART;
+    or EVICT: its pod is evicted at the loss (controller/evictions.py).
     """
 
     uid: int | None = None
@@ -136,9 +137,10 @@ def _apply(config: DeviceConfig, fields: Mapping[str, Any]) -> DeviceConfig:
             raise ConfigError(f"{KIND}.driver is {fields['driver']!r}; use `none` or `host`")
         config = replace(config, host_drivers=fields["driver"] == "host")
     if "onReconnect" in fields:
-        if fields["onReconnect"] not in (RELINK, RESTART):
+        if fields["onReconnect"] not in (RELINK, RESTART, EVICT):
             raise ConfigError(
-                f"{KIND}.onReconnect is {fields['onReconnect']!r}; use `{RELINK}` or `{RESTART}`"
+                f"{KIND}.onReconnect is {fields['onReconnect']!r}; use `{RELINK}`, `{RESTART}` "
+                f"or `{EVICT}`"
             )
         config = replace(config, on_reconnect=fields["onReconnect"])
     if "device" in fields:

@@ -17,6 +17,9 @@ from usbdra.state.claims import ClaimRecord, DeviceRecord, Route
 MAX_CHILDREN = 64
 """Child nodes listed: 64 of some 100 bytes each stay below the limit of `data`."""
 
+LOST = "lost"
+"""In `data` of a device that a prepared claim had and has lost; one that it never had is not."""
+
 MAX_MESSAGE = 32768
 """Letters of a condition's message (metav1.Condition)."""
 
@@ -51,7 +54,8 @@ def summary(record: ClaimRecord) -> str:
 
 def _status(device: DeviceRecord, now: datetime, missing: bool) -> dict[str, Any]:
     if missing:
-        return _entry(device, now, *loss(device))
+        entry = _entry(device, now, *loss(device))
+        return {**entry, "data": {**entry["data"], LOST: True}}
     ready = _entry(device, now, _REASONS[device.route], _message(device), "True")
     return {**ready, "data": _data(device)}
 

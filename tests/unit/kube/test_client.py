@@ -243,3 +243,13 @@ async def test_text_is_read_up_to_a_limit() -> None:
         server.status = 404
         with pytest.raises(errors.ApiNotFound):
             await client.text("/log", {}, 3)
+
+
+async def test_an_eviction_names_the_pod_by_its_uid() -> None:
+    async with serving() as (server, client):
+        server.body = b'{"kind":"Status","status":"Success"}'
+        await client.evict("app", "team", uid="u-1")
+        assert server.seen[0]["what"].startswith("POST /api/v1/namespaces/team/pods/app/eviction")
+        assert json.loads(server.seen[0]["body"])["deleteOptions"] == {
+            "preconditions": {"uid": "u-1"}
+        }

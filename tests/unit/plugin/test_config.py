@@ -102,7 +102,7 @@ def test_r63_bad_modes_refuse(value: Any) -> None:
         (parameters(childNodes=[["tty"]]), "childNodes has"),
         (parameters(envPrefix="a-b"), "envPrefix is 'a-b'"),
         (parameters(driver="vfio"), "driver is 'vfio'"),
-        (parameters(onReconnect="evict"), "onReconnect is 'evict'; use `relink` or `restartCont"),
+        (parameters(onReconnect="stay"), "onReconnect is 'stay'; use `relink`, `restartCont"),
         (parameters(device={"name": "d"}), "device.node is None"),
         (parameters(device={"name": "A/B", "node": "n"}), "device.name is 'A/B'"),
     ],

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
+from usbdra.errors import LinkError
 from usbdra.plugin.config import DeviceConfig
-from usbdra.plugin.status import device_statuses, summary
+from usbdra.plugin.status import device_statuses, not_ready, summary
 from usbdra.state.claims import Route
 from usbdra.types import ChildNode
 
@@ -62,6 +63,16 @@ def test_local_and_observed_devices() -> None:
     assert summary(one) == (
         "stick is plugged into this node at 5-1; stick of node a is not on this node"
     )
+
+
+def test_a_device_that_was_lost_is_told_from_one_that_never_came() -> None:
+    one = record(device(held=None))
+    (gone,) = device_statuses(one, NOW, {one.devices[0].key})
+    assert gone["conditions"][0]["reason"] == "LinkLost"
+    assert gone["data"] == {"name": "stick", "node": "a", "lost": True}
+    (never,) = not_ready(one, LinkError("no answer"), NOW)
+    assert never["conditions"][0]["reason"] == "LinkLost"
+    assert never["data"] == {"name": "stick", "node": "a"}
 
 
 def test_data_stays_below_ten_kibibytes() -> None:
