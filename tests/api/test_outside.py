@@ -48,8 +48,10 @@ from usbdra.exporter.bind import Binder
 from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.outside import GrantGuard
 from usbdra.exporter.policy import AccessPolicy
+from usbdra.exporter.renewal import HostRenewal
 from usbdra.exporter.server import ExporterServer, Listen
 from usbdra.exporter.stubhost import BindLimits, StubHost
+from usbdra.exporter.visits import Visits
 from usbdra.importer.dial import dial
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
@@ -109,6 +111,7 @@ class Host:
             identity=Identity(TlsFiles.in_directory(self.directory)),
             encryption=Encryption.ALLOWED,
             policy=AccessPolicy(others=frozenset({CONTROLLER})),
+            visited=Visits(HostRenewal(self.directory, "pi"), broker),
         )
         async with server:
             yield
@@ -186,6 +189,12 @@ async def trusted(stack: AsyncExitStack, client: KubeClient, node: str, path: Pa
     return path / sets.CURRENT
 
 
+async def given_back(host: Host) -> None:
+    async with asyncio.timeout(WAIT):
+        while driver_of(host.stick) != "usb":
+            await asyncio.sleep(0.02)
+
+
 async def test_a_device_outside_is_used_like_one_of_a_node(
     api: ClusterApi, plane: Alone, accounts: Accounts, admin: KubeClient, make_node: MakeNode,
     namespace: str, host: Host, tmp_path: Path, capsys: pytest.CaptureFixture[str],
@@ -261,9 +270,15 @@ async def test_a_device_outside_is_used_like_one_of_a_node(
         assert connection.device.name == STICK
         assert driver_of(host.stick) == "usbip-host"
         connection.sock.close()
-        async with asyncio.timeout(WAIT):
-            while driver_of(host.stick) != "usb":
-                await asyncio.sleep(0.02)
+        await given_back(host)
+
+        # A session whose claim is gone is ended by the controller's word: the pod goes, and with
+        # it the allocation, while the node holds on to its end.
+        connection = await dialler(agent, "node-b", pki).connect(order)
+        assert driver_of(host.stick) == "usbip-host"
+        api.kubectl("-n", namespace, "delete", "pod", "p", "--grace-period=0", "--force")
+        await given_back(host)
+        connection.sock.close()
 
         # The host goes away, and is back.
         await serving.aclose()

@@ -21,7 +21,15 @@ with atheris.instrument_imports(include=["usbdra.usbip"]):
     from usbdra.errors import ProtocolError
     from usbdra.types import ClaimUid
     from usbdra.usbip import extension
-    from usbdra.usbip.extension import ClaimRef, GrantReply, GrantRequest, Refusal
+    from usbdra.usbip.extension import (
+        ClaimRef,
+        GrantReply,
+        GrantRequest,
+        HeldSession,
+        Inventory,
+        InventoryRequest,
+        Refusal,
+    )
 from tests.fakes.broker import STICK
 from tests.fuzz.harness import fuzz
 
@@ -30,12 +38,17 @@ BODIES: tuple[tuple[Callable[[bytes], Any], Callable[[Any], bytes]], ...] = (
     (extension.parse_grant_reply, extension.pack_grant_reply),
     (extension.parse_refusal, extension.pack_refusal),
     (extension.parse_inventory, extension.pack_inventory),
+    (extension.parse_inventory_request, extension.pack_inventory_request),
+    (extension.parse_whole_inventory, lambda found: extension.pack_inventory(found.devices, found)),
 )
+CLAIM = ClaimRef("lab", "one", ClaimUid("2f1c"))
 SEEDS = (
-    GrantRequest("usb-stick", ClaimRef("lab", "one", ClaimUid("2f1c")), "pod lab/one"),
+    GrantRequest("usb-stick", CLAIM, "pod lab/one"),
     GrantReply(STICK, (("bind", 0.1),)),
     Refusal("InUse", "held by claim lab/one"),
     [STICK],
+    InventoryRequest("CAs", "certificate", ("s1",)),
+    Inventory((STICK,), "request", (HeldSession("s1", "usb-stick", CLAIM, "node-b"),)),
 )
 
 

@@ -12,6 +12,7 @@ import logging
 
 from usbdra.controller import castore
 from usbdra.controller.outsidehost import OutsideHost, Seen
+from usbdra.controller.outsidesessions import SessionCheck
 from usbdra.controller.outsidesettings import OutsideSettings
 from usbdra.controller.ownpeer import OwnPeer
 from usbdra.errors import LinkError, UsbdraError
@@ -43,7 +44,9 @@ class OutsidePart:
         self._contract = contract
         self._settings = settings
         self._self = OwnPeer(api, names)
+        self._sessions = SessionCheck(api, contract)
         self._certificates: dict[str, str] = {}
+        self._over: dict[str, tuple[str, ...]] = {}
         self._followed: dict[str, tuple[tuple[str, str], asyncio.Task[None]]] = {}
 
     async def run(self) -> None:
@@ -95,10 +98,13 @@ class OutsidePart:
                 expect=outside_node(host),
                 encryption=self._settings.encryption,
             ) as link:
-                brought = InventoryRequest(self._self.bundle, self._certificates.pop(host, ""))
+                brought = InventoryRequest(
+                    self._self.bundle, self._certificates.pop(host, ""), self._over.pop(host, ())
+                )
                 found = await link.visit(brought)
                 if found.request:
                     self._certificates[host] = self._self.sign_next(host, found.request)
+                self._over[host] = await self._sessions.over(host, found.sessions)
                 return Seen(found.devices, link.peer.not_after if link.peer else "")
         except LinkError:
             self._self.forget()

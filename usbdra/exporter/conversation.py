@@ -29,7 +29,7 @@ from usbdra.exporter.refusals import refusal_of
 from usbdra.transport import sockets
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.types import RemoteDevice
-from usbdra.usbip.extension import GrantReply, InventoryRequest
+from usbdra.usbip.extension import GrantReply, Inventory, InventoryRequest
 from usbdra.usbip.session import (
     BadRequest,
     DevlistRequest,
@@ -41,13 +41,13 @@ from usbdra.usbip.session import (
 _log = logging.getLogger(__name__)
 
 
-Visited = Callable[[Peer, InventoryRequest], Awaitable[str]]
-"""Takes what a cluster's controller brings; what we ask of it, "" for nothing."""
+Visited = Callable[[Peer, InventoryRequest], Awaitable[Inventory]]
+"""Takes what a cluster's controller brings; what it is told beside the devices."""
 
 
-async def nothing_brought(peer: Peer, request: InventoryRequest) -> str:
+async def nothing_brought(peer: Peer, request: InventoryRequest) -> Inventory:
     """For who is visited by nobody: what is brought is left where it is."""
-    return ""
+    return Inventory()
 
 
 class Limits(Protocol):
@@ -141,10 +141,10 @@ class Conversation:
         except UsbdraError as exc:
             await self._refuse(request, exc)
 
-    async def _list(self, asks: str = "") -> None:
+    async def _list(self, more: Inventory | None = None) -> None:
         devices = await self._visible()
         try:
-            reply = self._session.reply_devices(devices, asks)
+            reply = self._session.reply_devices(devices, more)
         except ValueError as exc:  # more devices or longer texts than a reply may hold
             raise UsbdraError(str(exc)) from exc
         _log.info("devices listed", extra={"peer": str(self._peer), "devices": len(devices)})

@@ -180,6 +180,22 @@ class LocalBroker:
         lease = self._leases.get(busid)
         return lease.session.holder if lease is not None else None
 
+    def sessions(self) -> list[tuple[DeviceName, Session]]:
+        """The sessions that run for claims, each with its device."""
+        return [
+            (lease.device.name, lease.session)
+            for lease in self._leases.values()
+            if lease.device.name is not None and lease.session.link is not None
+        ]
+
+    async def end(self, key: str) -> None:
+        """End the session of this key; one that is over is none."""
+        lease = self._by_key(key)
+        if lease is not None:
+            facts = {"device": lease.device.busid, "holder": lease.session.holder}
+            _log.info("session is ended for its cluster", extra=facts)
+            await self._close(lease)
+
     async def reclaim(self, offer: Offer) -> bool:
         """Return with no lease on a device that a rightful claim of this node wants.
 

@@ -24,6 +24,8 @@ BODY_VERSION = 1
 MAX_TEXT_BYTES = 128
 MAX_MESSAGE_BYTES = 1024
 MAX_TIMINGS = 16
+MAX_OVER = 16
+"""Sessions that one visit ends; the next ends more."""
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -67,18 +69,32 @@ class GrantReply:
 @dataclass(frozen=True, slots=True)
 class InventoryRequest:
     """A usbdra peer asks what is offered, with names. A cluster's controller brings its hosts
-    outside what they cannot fetch: PEM of the CAs to believe, and of their next certificate."""
+    outside what they cannot fetch: PEM of the CAs to believe, of their next certificate, and keys
+    of sessions whose claim or node is gone."""
 
     trust: str = ""
     certificate: str = ""
+    over: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSession:
+    """A session that a host tells its cluster's controller of: who has which device."""
+
+    key: str
+    device: str
+    claim: ClaimRef
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What is offered; and from a host outside a cluster the PEM of a certificate request."""
+    """What is offered; and from a host outside a cluster, for its controller, the PEM of a
+    certificate request and the sessions that run."""
 
-    devices: tuple[RemoteDevice, ...]
+    devices: tuple[RemoteDevice, ...] = ()
     request: str = ""
+    sessions: tuple[HeldSession, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +215,12 @@ def parse_refusal(body: bytes) -> Refusal:
 def pack_inventory_request(request: InventoryRequest) -> bytes:
     """The body of OP_REQ_INVENTORY; none where nothing is brought. Raises ValueError when it would
     exceed MAX_BODY."""
-    fields = {"trust": request.trust, "certificate": request.certificate}
-    found = {key: text for key, text in fields.items() if text}
+    fields: dict[str, Any] = {
+        "trust": request.trust,
+        "certificate": request.certificate,
+        "over": list(request.over[:MAX_OVER]),
+    }
+    found = {key: value for key, value in fields.items() if value}
     body = _dump({"v": BODY_VERSION, **found}) if found else b""
     if len(body) > wire.MAX_BODY:
         raise ValueError(f"certificates for a host take {len(body)} bytes")
@@ -212,17 +232,28 @@ def parse_inventory_request(body: bytes) -> InventoryRequest:
     if not body:
         return InventoryRequest()
     fields = load_body(body)
-    return InventoryRequest(_text(fields, "trust", ""), _text(fields, "certificate", ""))
+    over = _array(fields.get("over", []), "over", MAX_OVER)
+    return InventoryRequest(
+        _text(fields, "trust", ""),
+        _text(fields, "certificate", ""),
+        tuple(_matching({"over": key}, "over", _UID) for key in over),
+    )
 
 
-def pack_inventory(devices: Sequence[RemoteDevice], request: str = "") -> bytes:
-    """The body of a successful OP_REP_INVENTORY.
+def pack_inventory(devices: Sequence[RemoteDevice], more: Inventory | None = None) -> bytes:
+    """The body of a successful OP_REP_INVENTORY; `more` is what a host says beside its devices.
 
     Raises ValueError when it would exceed MAX_INVENTORY_BODY (several hundred devices with the
     longest texts); a cut list would hide devices without a word.
     """
-    more = {"request": request} if request else {}
-    fields = {"v": BODY_VERSION, "devices": [_device_fields(device) for device in devices], **more}
+    fields: dict[str, Any] = {
+        "v": BODY_VERSION,
+        "devices": [_device_fields(device) for device in devices],
+    }
+    if more is not None and more.request:
+        fields["request"] = more.request
+    if more is not None and more.sessions:
+        fields["sessions"] = [_session_fields(one) for one in more.sessions]
     body = _dump(fields)
     if len(body) > wire.MAX_INVENTORY_BODY:
         raise ValueError(f"an inventory of {len(devices)} devices takes {len(body)} bytes")
@@ -239,7 +270,41 @@ def parse_whole_inventory(body: bytes) -> Inventory:
     fields = load_body(body)
     items = _array(fields.get("devices"), "devices", wire.MAX_DEVICES)
     devices = tuple(_parse_device(_object(item, "device")) for item in items)
-    return Inventory(devices, _text(fields, "request", ""))
+    sessions = _array(fields.get("sessions", []), "sessions", wire.MAX_DEVICES)
+    return Inventory(
+        devices,
+        _text(fields, "request", ""),
+        tuple(_parse_session(_object(item, "session")) for item in sessions),
+    )
+
+
+def _session_fields(session: HeldSession) -> dict[str, Any]:
+    claim = session.claim
+    return {
+        "session": session.key,
+        "device": session.device,
+        "claim": {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+        "node": session.node,
+    }
+
+
+def _parse_session(fields: dict[str, Any]) -> HeldSession:
+    claim = _parse_claim(fields.get("claim"))
+    if claim is None:
+        raise ProtocolError("session has no claim")
+    return HeldSession(
+        _matching(fields, "session", _UID),
+        _matching(fields, "device", _LABEL),
+        claim,
+        _matching(fields, "node", _SUBDOMAIN),
+    )
+
+
+def _matching(fields: dict[str, Any], key: str, pattern: re.Pattern[str]) -> str:
+    text = _text(fields, key)
+    if not pattern.fullmatch(text):
+        raise ProtocolError(f"{key} {text[:64]!r} is malformed")
+    return text
 
 
 def _device_fields(device: RemoteDevice) -> dict[str, Any]:

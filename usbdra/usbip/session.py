@@ -137,15 +137,17 @@ class ServerSession:
         self._phase = _Phase.REPLY
         return self._request
 
-    def reply_devices(self, devices: Sequence[RemoteDevice], asks: str = "") -> bytes:
-        """Answer a devlist or inventory request. asks: a certificate request of ours, for the
+    def reply_devices(
+        self, devices: Sequence[RemoteDevice], more: Inventory | None = None
+    ) -> bytes:
+        """Answer a devlist or inventory request. more: what is said beside the devices, to the
         latter."""
         request = self._answer(DevlistRequest, InventoryRequest)
         if isinstance(request, DevlistRequest):
             reply = wire.pack_devlist(devices)
         else:
             reply = _framed(
-                wire.OP_REP_INVENTORY, Status.OK, extension.pack_inventory(devices, asks)
+                wire.OP_REP_INVENTORY, Status.OK, extension.pack_inventory(devices, more)
             )
         self._next_request()
         return reply

@@ -228,6 +228,22 @@ async def test_a_node_that_left_the_cluster_loses_its_sessions_and_no_other(
     assert no_records(kernel)
 
 
+async def test_a_session_is_told_while_it_runs_and_ended_by_its_key(
+    kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
+) -> None:
+    granted = await broker.acquire(CLAIM, B)
+    assert broker.sessions() == [], "nobody has the device yet"
+    await broker.hand_over(granted, link.ours)
+    link.ours.close()
+    ((name, session),) = broker.sessions()
+    assert (name, session.key, session.node) == (granted.device.name, granted.session, B.node)
+    await broker.end("another")
+    assert driver_of(stick) == "usbip-host"
+    await broker.end(session.key)
+    assert driver_of(stick) == "usb"
+    assert (link.peer_sees_end(), broker.sessions()) == (True, [])
+
+
 async def test_hand_over_that_fails_gives_the_device_back(
     kernel: FakeKernel, stick: FakeDevice, broker: LocalBroker, link: TcpPair
 ) -> None:

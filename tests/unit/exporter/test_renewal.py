@@ -131,8 +131,9 @@ async def test_nonsense_changes_nothing(
 ) -> None:
     before = {name: world.file(name) for name in ("tls.crt", "tls.key", "ca.crt")}
     await world.own.refresh()
-    good = {"trust": world.own.bundle, "certificate": ""}
-    assert await world.host(LEADER, InventoryRequest(**{**good, what: "nonsense \u00fc"})) == ""
+    nonsense = "nonsense \u00fc"
+    brought = InventoryRequest(nonsense if what == "trust" else world.own.bundle, nonsense)
+    assert await world.host(LEADER, brought) == ""
     assert "this host's certificate" in caplog.text
     assert {name: world.file(name) for name in before} == before
 

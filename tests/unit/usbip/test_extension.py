@@ -13,7 +13,15 @@ from tests.fakes.broker import KEYBOARD, STICK
 from usbdra.errors import ProtocolError
 from usbdra.types import ClaimUid
 from usbdra.usbip import extension, wire
-from usbdra.usbip.extension import ClaimRef, GrantReply, GrantRequest, Refusal
+from usbdra.usbip.extension import (
+    ClaimRef,
+    GrantReply,
+    GrantRequest,
+    HeldSession,
+    Inventory,
+    InventoryRequest,
+    Refusal,
+)
 
 CLAIM = ClaimRef("lab", "stick.one", ClaimUid("2f1c-77"))
 REQUEST = GrantRequest("usb-0951-1666-60a44c", CLAIM, "pod lab/reader")
@@ -144,3 +152,30 @@ def test_what_is_no_body_is_refused(body: bytes) -> None:
 def test_newer_peers_may_say_more() -> None:
     fields = json.loads(extension.pack_grant_request(REQUEST)) | {"new": [1]}
     assert extension.parse_grant_request(json.dumps(fields).encode()) == REQUEST
+
+
+SESSION = HeldSession("5e1f", "stick", ClaimRef("lab", "one", ClaimUid("u1")), "node-b")
+
+
+def test_what_a_controller_and_its_host_tell_each_other() -> None:
+    brought = InventoryRequest("CAs\n", "certificate\n", ("5e1f", "5e20"))
+    assert extension.parse_inventory_request(extension.pack_inventory_request(brought)) == brought
+    assert extension.pack_inventory_request(InventoryRequest()) == b""
+    assert extension.parse_inventory_request(b"") == InventoryRequest()
+    told = Inventory((STICK,), "request\n", (SESSION,))
+    body = extension.pack_inventory(told.devices, told)
+    assert extension.parse_whole_inventory(body) == told
+    assert extension.parse_inventory(body) == (STICK,), "what older peers take of it"
+    with pytest.raises(ValueError, match="certificates for a host take"):
+        extension.pack_inventory_request(InventoryRequest("x" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("session", "a b"), ("device", "Stick"), ("node", "outside/pi"), ("claim", None), ("node", 1)],
+)
+def test_a_session_of_odd_form_is_refused(field: str, value: object) -> None:
+    fields = json.loads(extension.pack_inventory([], Inventory(sessions=(SESSION,))))
+    fields["sessions"][0][field] = value
+    with pytest.raises(ProtocolError, match=field):
+        extension.parse_whole_inventory(json.dumps(fields).encode())

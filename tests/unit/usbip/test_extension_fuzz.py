@@ -19,6 +19,7 @@ PARSERS = (
     extension.parse_grant_reply,
     extension.parse_refusal,
     extension.parse_inventory,
+    extension.parse_inventory_request,
 )
 GOOD = json.loads(extension.pack_grant_reply(GrantReply(STICK, (("bind", 0.1),))))
 JSON = st.recursive(

@@ -32,7 +32,7 @@ from usbdra.usbip.wire import Status
 
 REFUSAL = Refusal("Busy", "device is in use", "claim lab/one")
 REQUEST = GrantRequest("1-1.4", ClaimRef("lab", "one", "u1"), "pod")  # type: ignore[arg-type]
-VISIT = InventoryRequest("PEM of CAs", "PEM of a certificate")
+VISIT = InventoryRequest("PEM of CAs", "PEM of a certificate", ("key-1",))
 CONVERSATIONS = {
     "devlist": (session.request_devlist(), DevlistRequest()),
     "inventory": (session.request_inventory(), InventoryRequest()),

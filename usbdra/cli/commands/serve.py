@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from usbdra.discovery.live import LiveInventory
     from usbdra.exporter.broker import Broker
     from usbdra.exporter.server import ExporterServer
+    from usbdra.exporter.visits import Visits
 
 
 @click.command("serve")
@@ -75,6 +76,8 @@ async def _serve(
     from usbdra.discovery.live import LiveInventory
     from usbdra.exporter.local import LocalBroker
     from usbdra.exporter.outside import GrantGuard
+    from usbdra.exporter.renewal import HostRenewal
+    from usbdra.exporter.visits import Visits
     from usbdra.transport.watch import LinkWatch, NetlinkEnds
 
     stop = asyncio.Event()
@@ -95,7 +98,8 @@ async def _serve(
                 authorise=GrantGuard(host).authorise if host else None,
             )
             await broker.start()
-            server = _server(settings, broker, plain, _devices(live, only), host)
+            visits = Visits(HostRenewal(settings.pki_dir, host), broker) if host else None
+            server = _server(settings, broker, plain, _devices(live, only), visits)
             try:
                 async with server:
                     for address, number in server.addresses:
@@ -135,19 +139,18 @@ def _server(
     broker: Broker,
     plain: bool,
     only: frozenset[str] | None,
-    host: str | None,
+    visits: Visits | None,
 ) -> ExporterServer:
-    """host: who this machine is to a cluster that it is not part of; its controller may list."""
+    """visits: of the controller of a cluster that this machine is not part of, but for."""
     from usbdra.exporter.narrow import OnlyThese
     from usbdra.exporter.policy import AccessPolicy, parse_networks
-    from usbdra.exporter.renewal import HostRenewal
     from usbdra.exporter.server import ExporterServer, Listen
     from usbdra.types import CONTROLLER, NodeName
 
     policy = AccessPolicy(
         networks=parse_networks(settings.allowed_cidrs),
         nodes=frozenset(NodeName(n) for n in settings.allowed_nodes) or None,
-        others=frozenset({CONTROLLER}) if host else frozenset(),
+        others=frozenset({CONTROLLER}) if visits else frozenset(),
     )
     return ExporterServer(
         broker if only is None else OnlyThese(broker, only),
@@ -156,5 +159,5 @@ def _server(
         plain=plain,
         encryption=parts.encryption(settings),
         policy=policy,
-        visited=HostRenewal(settings.pki_dir, host) if host else None,
+        visited=visits,
     )
