@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from tests.api.chart import GROUP, NAMESPACE, Manifest, installed
 from tests.api.conftest import MakeNode
 from tests.api.devices import PublishingNode, condition, exists, has, until
 from tests.api.test_controller_devices import CONTRACT, NUSB, pod, reserved
+from tests.api.test_kubectl_rights import DONE, NOT_FOUND, NOT_YET, as_account
 from tests.cluster.alone import Alone
 from tests.cluster.api import ClusterApi
 from tests.contract.exporting import driver_of
@@ -35,6 +36,7 @@ from usbdra.agent.options import AgentOptions
 from usbdra.agent.outside import OutsideHosts
 from usbdra.agent.peers import Dialler, read_claim
 from usbdra.agent.views import PublishedDevices
+from usbdra.cli.kubectl import hosts
 from usbdra.cli.kubectl.program import program
 from usbdra.cli.main import run
 from usbdra.controller.issuing import CertificateSettings
@@ -67,6 +69,8 @@ from usbdra.transport.ktls import Encryption
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.types import CONTROLLER, ClaimUid, Hub, NodeName
 from usbdra.usbip.extension import ClaimRef as WireClaim
+
+__all__ = ["as_account"]  # fixtures
 
 VALUES = {"outsideHosts.enabled": "true", "policies.enabled": "true"}
 HOSTS = CONTRACT.host
@@ -322,3 +326,18 @@ async def test_nobody_publishes_in_anothers_place(
     with pytest.raises(errors.ApiForbidden, match="not pool usb-outside/pi"):
         await agent.delete(RESOURCE_SLICE, made["metadata"]["name"])
     await lead.delete(RESOURCE_SLICE, made["metadata"]["name"])
+
+
+def test_the_documented_rights_are_enough_for_who_adds_hosts(
+    as_account: Callable[..., tuple[int, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosts, "ANSWER_SECONDS", 2.0)
+    made = ("add", "lab-pc", "--address", "192.0.2.9", "--with-key", str(tmp_path / "lab-pc"))
+    for words, code, said in (
+        (made, NOT_YET, "is usbdra controller running"),
+        (("list",), DONE, "lab-pc   192.0.2.9"),
+        (("remove", "lab-pc"), DONE, "host lab-pc: removed"),
+        (("remove", "lab-pc", "--force"), NOT_FOUND, "there is no host lab-pc"),
+    ):
+        found = as_account("exporter", *words)
+        assert (found[0], said in found[1]) == (code, True), (words, found)

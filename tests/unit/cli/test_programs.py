@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,19 +11,30 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.sysfs import SysTree
 from tests.unit.cli.conftest import Cli
+from usbdra.agent.outside import Shown as One
+from usbdra.errors import PeerRefused
+from usbdra.importer.dial import dial
+from usbdra.pki import authority, trust
+from usbdra.pki.request import read_peer_request
+from usbdra.transport.ktls import Encryption, Role
+from usbdra.transport.tls import context_of
+from usbdra.types import ClaimUid
+from usbdra.usbip.extension import ClaimRef, InventoryRequest
 
 
 @contextmanager
-def program(tree: SysTree, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def program(tree: SysTree, *arguments: str, **more: str) -> Iterator[subprocess.Popen[str]]:
     """`usbdra ARGUMENTS` on this tree; ended with SIGTERM, which must give exit code 0."""
     env = {**os.environ, "USBDRA_ROOT": str(tree.root), "USBDRA_RUN_DIR": str(tree.root / "run"),
-           "USBDRA_NODE": "node-a"}  # fmt: skip
+           "USBDRA_NODE": "node-a", **more}  # fmt: skip
     command = [sys.executable, "-m", "usbdra", *arguments]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -58,6 +70,45 @@ def test_serve_only_named_devices(cli: Cli, tree: SysTree) -> None:
         assert (
             cli("remote", "127.0.0.1", "--plain", "--port", said["port"], "-o", "json").json == []
         )
+
+
+def test_serve_with_a_certificate_of_a_cluster_gives_nothing_without_a_grant(
+    cli: Cli, tree: SysTree, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The host's half of docs/outside-hosts.md: request, accept, serve."""
+    pki, now = tmp_path_factory.mktemp("pki"), datetime.now(UTC)
+    ca = authority.make_authority("usbdra CA", now)
+    request = read_peer_request(cli("pki", "request", "pi", "--dir", pki).out.encode())
+    cert = authority.sign_peer(ca, request.peer, request.public_key, now, timedelta(days=1))
+    bundle = pki / "pi.pem"
+    bundle.write_bytes(trust.write_bundle([cert, ca.cert]))
+    assert "outside/pi" in cli("pki", "accept", bundle, "--dir", pki).out
+
+    def identity(peer: str, *uris: str) -> One:
+        key = authority.new_key()
+        signed = authority.sign_peer(ca, peer, key.public_key(), now, timedelta(days=1), uris=uris)
+        pair = authority.Pair(signed, key)
+        return One(context_of(pair.cert_pem(), pair.key_pem(), ca.cert_pem(), Role.CLIENT))
+
+    async def visits(port: int) -> None:
+        connect = partial(
+            dial, "127.0.0.1", port, expect="outside/pi", encryption=Encryption.ALLOWED
+        )
+        node, leader, other = map(identity, ("node-b", "cluster/controller", "outside/pc"))
+        async with await connect(identity=leader) as link:
+            found = await link.visit(InventoryRequest(trust.write_bundle([ca.cert]).decode()))
+            assert [one.name for one in found.devices] == ["usb-0781-0316-4c53"]
+            assert (found.request, found.sessions) == ("", ())
+        claim = ClaimRef("lab", "one", ClaimUid("u1"))
+        for who, text in ((node, "shows no grant"), (leader, "alone"), (other, "is no node")):
+            async with await connect(identity=who) as link:
+                with pytest.raises(PeerRefused, match=text):
+                    await link.grant("usb-0781-0316-4c53", claim=claim)
+
+    more = {"USBDRA_PKI_DIR": str(pki), "USBDRA_ENCRYPTION": "Allowed"}
+    words = ("serve", "--port", "0", "--listen", "127.0.0.1", "-o", "json")
+    with program(tree, *words, **more) as serving:
+        asyncio.run(visits(int(str(next_object(serving)["port"]))))
 
 
 def test_watch_shows_the_present_devices_first(tree: SysTree) -> None:
