@@ -60,7 +60,7 @@ def reset_command(invocation: Invocation, config: Path | None, device: str, forc
     from usbdra import resetword
     from usbdra.cli.kubectl import waiting
     from usbdra.cli.kubectl.views import condition
-    from usbdra.errors import DeviceBusy
+    from usbdra.errors import DeviceBusy, Refused
     from usbdra.kube.errors import ApiForbidden
 
     names = contract(invocation)
@@ -69,6 +69,8 @@ def reset_command(invocation: Invocation, config: Path | None, device: str, forc
 
     async def work(client: KubeClient) -> tuple[bool, str]:
         item = await client.get(names.node_device, device)
+        if host := (item.get("status") or {}).get("host"):
+            raise Refused(f"host {host} is outside the cluster: devices are not reset there")
         ready, attached = condition(item, "Ready"), condition(item, "Attached")
         if ready["status"] == "False":
             return False, ready["message"]

@@ -103,6 +103,17 @@ def test_reset_of_what_is_in_use_or_away_is_not_even_asked_for(
     assert len(agent) == 1
 
 
+def test_no_agent_resets_a_device_of_a_host_outside(
+    usb: Cli, cluster: Cluster, agent: list[resetword.Request]
+) -> None:
+    item = device()
+    item["status"]["host"] = "pi"
+    cluster.put(KIND, item)
+    result = usb("reset", STICK, "--force")
+    assert (result.code, "host pi is outside the cluster" in result.err) == (4, True)
+    assert agent == []
+
+
 def test_reset_without_an_agent_or_the_right_to_see_events(usb: Cli, cluster: Cluster) -> None:
     cluster.put(KIND, device())
     assert "no agent has answered" in usb("reset", STICK).out
