@@ -46,6 +46,7 @@ class Kind:
 
 NODE = Kind("", "v1", "Node", "nodes", False)
 POD = Kind("", "v1", "Pod", "pods", True)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", True)
 DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", True)
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", True)

@@ -16,7 +16,15 @@ from typing import Protocol
 
 from usbdra.errors import Refused
 from usbdra.kube import errors
-from usbdra.kube.types import DAEMON_SET, POD, RESOURCE_CLAIM, RESOURCE_SLICE, Kind, Object
+from usbdra.kube.types import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    POD,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+    Kind,
+    Object,
+)
 from usbdra.kube.watch import Lister, Reflector, Synced
 
 log = logging.getLogger(__name__)
@@ -39,13 +47,15 @@ class Api(Lister, Protocol):
 class Installation:
     """What is withdrawn: the driver, and where its agents run.
 
-    `agents` is the label selector of the DaemonSet's pods.
+    `agents` is the label selector of the DaemonSet's pods; and of those of `deployment`, the
+    controller's, where that publishes for hosts outside the cluster.
     """
 
     driver: str
     namespace: str
     daemon_set: str
     agents: str
+    deployment: str = ""
 
 
 async def withdraw(
@@ -64,6 +74,8 @@ async def withdraw(
     if not force and (held := await _held_claims(api, what.driver)):
         raise Refused(_refusal(held))
     await api.delete(DAEMON_SET, what.daemon_set, what.namespace)
+    if what.deployment:
+        await api.delete(DEPLOYMENT, what.deployment, what.namespace)
     agents = Reflector(api, POD, what.namespace, labels=what.agents, on_error=_note)
     try:
         async with asyncio.timeout(patience):

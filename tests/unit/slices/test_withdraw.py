@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.fakes.kube import FakeKube
 from usbdra.errors import Refused
 from usbdra.kube import errors
-from usbdra.kube.types import DAEMON_SET, POD, RESOURCE_CLAIM, RESOURCE_SLICE
+from usbdra.kube.types import DAEMON_SET, DEPLOYMENT, POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from usbdra.slices.withdraw import Installation, withdraw
 
 DRIVER = "usb.example.com"
@@ -61,6 +62,16 @@ async def test_agents_go_first_then_our_slices_and_no_others() -> None:
         gone = group.create_task(withdraw(api, WHAT))
     assert gone.result() == 2
     assert slices(api) == ["gpu"]
+
+
+async def test_a_controller_that_publishes_for_hosts_outside_goes_with_the_agents() -> None:
+    api = cluster("a", "outside.pi")  # as many pods as publish
+    api.put(DEPLOYMENT, {"metadata": {"name": "controller", "namespace": "ns"}})
+    async with asyncio.TaskGroup() as group:
+        group.create_task(end_agents(api))
+        gone = group.create_task(withdraw(api, replace(WHAT, deployment="controller")))
+    assert gone.result() == 2
+    assert api.all(DEPLOYMENT) == []
 
 
 async def test_a_second_time_finds_nothing_to_do() -> None:

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 @click.option("--namespace", envvar="POD_NAMESPACE", default="usbdra", show_default=True)
 @click.option("--daemon-set", default="usbdra-agent", show_default=True, metavar="NAME")
 @click.option(
+    "--deployment", default="", metavar="NAME", help="The controller's, if it publishes as well."
+)
+@click.option(
     "--agents",
     default="app.kubernetes.io/name=usbdra,app.kubernetes.io/component=agent",
     metavar="SELECTOR",
-    help="Label selector of the agents' pods.",
+    help="Label selector of the pods that are waited for.",
 )
 @click.option("--force", is_flag=True, help="Even while pods hold devices: they will not end.")
 @click.option(
@@ -43,6 +46,7 @@ def withdraw_command(
     group: str | None,
     namespace: str,
     daemon_set: str,
+    deployment: str,
     agents: str,
     force: bool,
     patience: int,
@@ -58,7 +62,11 @@ def withdraw_command(
     settings = invocation.live_settings(group=group)
     log.setup(settings.log_level, settings.log_format)
     what = Installation(
-        driver=f"usb.{settings.group}", namespace=namespace, daemon_set=daemon_set, agents=agents
+        driver=f"usb.{settings.group}",
+        namespace=namespace,
+        daemon_set=daemon_set,
+        agents=agents,
+        deployment=deployment,
     )
     gone = asyncio.run(_withdraw(what, kubeconfig, force=force, patience=patience))
     invocation.line(f"{gone} ResourceSlices of {what.driver} deleted", {"slices": gone})
