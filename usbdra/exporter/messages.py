@@ -20,6 +20,7 @@ from usbdra.exporter.broker import Granted, GrantRequest, Peer
 from usbdra.types import NodeName, RemoteDevice
 from usbdra.usbip import extension
 from usbdra.usbip.extension import GrantReply, Refusal
+from usbdra.usbip.fields import BODY_VERSION, load_body
 from usbdra.usbip.wire import MAX_GRANT_BODY, MAX_INVENTORY_BODY, Status
 
 MAX_REQUEST = MAX_GRANT_BODY + 1024
@@ -193,12 +194,12 @@ def _more(body: bytes, **fields: object) -> bytes:
 
 
 def _dump(fields: Mapping[str, object]) -> bytes:
-    text = json.dumps({"v": extension.BODY_VERSION, **fields}, separators=(",", ":"))
+    text = json.dumps({"v": BODY_VERSION, **fields}, separators=(",", ":"))
     return text.encode("ascii")
 
 
 def _load(body: bytes) -> Mapping[str, Any]:
-    return extension.load_body(body)
+    return load_body(body)
 
 
 def _object(value: object, what: str) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from usbdra.importer.children import Settled, SettleLimits, settle
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.watch import endpoints_of
 from usbdra.types import Attachment, PortId, RemoteDevice
-from usbdra.usbip.extension import clean_text
+from usbdra.usbip.fields import clean_text
 from usbdra.vhci.driver import BeforeWrite, Placed, VhciDriver
 from usbdra.vhci.waiting import EventSource, Waiter
 

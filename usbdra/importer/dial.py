@@ -26,8 +26,8 @@ from usbdra.usbip.extension import (
     GrantRequest,
     Inventory,
     InventoryRequest,
-    clean_text,
 )
+from usbdra.usbip.fields import clean_text
 from usbdra.usbip.session import Answer, Reading
 
 Progress = Callable[[str, float], None]

@@ -9,7 +9,6 @@ do I/O.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -19,9 +18,21 @@ from typing import Any
 from usbdra.errors import ProtocolError
 from usbdra.types import BusId, ClaimUid, DeviceName, RemoteDevice
 from usbdra.usbip import wire
+from usbdra.usbip.fields import (
+    BODY_VERSION,
+    array_of,
+    clean_text,
+    dump,
+    hex4_of,
+    load_body,
+    matching,
+    number_of,
+    object_of,
+    optional_of,
+    text_of,
+    triple_of,
+)
 
-BODY_VERSION = 1
-MAX_TEXT_BYTES = 128
 MAX_MESSAGE_BYTES = 1024
 MAX_TIMINGS = 16
 MAX_OVER = 16
@@ -30,7 +41,6 @@ MAX_OVER = 16
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,63}", re.ASCII)
-_HEX4 = re.compile(r"[0-9a-f]{4}", re.ASCII)
 _REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,63}", re.ASCII)
 
 Timings = tuple[tuple[str, float], ...]
@@ -106,17 +116,10 @@ class Refusal:
     holder: str = ""
 
 
-def clean_text(text: str, limit: int = MAX_TEXT_BYTES) -> str:
-    """Text of a device or peer made safe for logs and terminals: printable, at most `limit`
-    UTF-8 bytes, cut at a letter boundary."""
-    printable = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return printable.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
-
-
 def pack_grant_request(request: GrantRequest) -> bytes:
     """The body of OP_REQ_GRANT."""
     claim = request.claim
-    return _dump(
+    return dump(
         {
             "v": BODY_VERSION,
             "device": request.device,
@@ -134,23 +137,23 @@ def is_device_key(text: str) -> bool:
 def parse_grant_request(body: bytes) -> GrantRequest:
     """Raises ProtocolError naming the field."""
     fields = load_body(body)
-    device = _text(fields, "device")
+    device = text_of(fields, "device")
     if not is_device_key(device):
         raise ProtocolError(f"device {device[:64]!r} is neither a device name nor a bus id")
     return GrantRequest(
         device=device,
         claim=_parse_claim(fields.get("claim")),
-        holder=clean_text(_text(fields, "holder", default="")),
+        holder=clean_text(text_of(fields, "holder", default="")),
     )
 
 
 def _parse_claim(value: object) -> ClaimRef | None:
     if value is None:
         return None
-    fields = _object(value, "claim")
+    fields = object_of(value, "claim")
     parts = []
     for key, pattern in (("namespace", _LABEL), ("name", _SUBDOMAIN), ("uid", _UID)):
-        text = _text(fields, key)
+        text = text_of(fields, key)
         if not pattern.fullmatch(text):
             raise ProtocolError(f"claim {key} {text[:64]!r} is malformed")
         parts.append(text)
@@ -160,22 +163,22 @@ def _parse_claim(value: object) -> ClaimRef | None:
 def pack_grant_reply(reply: GrantReply) -> bytes:
     """The body of a successful OP_REP_GRANT."""
     timings = [[phase, round(seconds, 6)] for phase, seconds in reply.timings[:MAX_TIMINGS]]
-    return _dump({"v": BODY_VERSION, "device": _device_fields(reply.device), "timings": timings})
+    return dump({"v": BODY_VERSION, "device": _device_fields(reply.device), "timings": timings})
 
 
 def parse_grant_reply(body: bytes) -> GrantReply:
     """Raises ProtocolError naming the field."""
     fields = load_body(body)
     return GrantReply(
-        device=_parse_device(_object(fields.get("device"), "device")),
+        device=_parse_device(object_of(fields.get("device"), "device")),
         timings=_parse_timings(fields.get("timings", [])),
     )
 
 
 def _parse_timings(value: object) -> Timings:
     timings = []
-    for item in _array(value, "timings", MAX_TIMINGS):
-        pair = _array(item, "timings entry", 2)
+    for item in array_of(value, "timings", MAX_TIMINGS):
+        pair = array_of(item, "timings entry", 2)
         if len(pair) != 2 or not isinstance(pair[0], str):
             raise ProtocolError("timings entry is not [phase, seconds]")
         seconds = pair[1]
@@ -189,7 +192,7 @@ def _parse_timings(value: object) -> Timings:
 
 def pack_refusal(refusal: Refusal) -> bytes:
     """The body of an OP_REP_GRANT or OP_REP_INVENTORY whose status is not 0."""
-    return _dump(
+    return dump(
         {
             "v": BODY_VERSION,
             "reason": refusal.reason,
@@ -202,13 +205,13 @@ def pack_refusal(refusal: Refusal) -> bytes:
 def parse_refusal(body: bytes) -> Refusal:
     """Raises ProtocolError naming the field."""
     fields = load_body(body)
-    reason = _text(fields, "reason")
+    reason = text_of(fields, "reason")
     if not _REASON.fullmatch(reason):
         raise ProtocolError(f"reason {reason[:64]!r} is not one word")
     return Refusal(
         reason=reason,
-        message=clean_text(_text(fields, "message"), MAX_MESSAGE_BYTES),
-        holder=clean_text(_text(fields, "holder", default="")),
+        message=clean_text(text_of(fields, "message"), MAX_MESSAGE_BYTES),
+        holder=clean_text(text_of(fields, "holder", default="")),
     )
 
 
@@ -221,7 +224,7 @@ def pack_inventory_request(request: InventoryRequest) -> bytes:
         "over": list(request.over[:MAX_OVER]),
     }
     found = {key: value for key, value in fields.items() if value}
-    body = _dump({"v": BODY_VERSION, **found}) if found else b""
+    body = dump({"v": BODY_VERSION, **found}) if found else b""
     if len(body) > wire.MAX_BODY:
         raise ValueError(f"certificates for a host take {len(body)} bytes")
     return body
@@ -232,11 +235,11 @@ def parse_inventory_request(body: bytes) -> InventoryRequest:
     if not body:
         return InventoryRequest()
     fields = load_body(body)
-    over = _array(fields.get("over", []), "over", MAX_OVER)
+    over = array_of(fields.get("over", []), "over", MAX_OVER)
     return InventoryRequest(
-        _text(fields, "trust", ""),
-        _text(fields, "certificate", ""),
-        tuple(_matching({"over": key}, "over", _UID) for key in over),
+        text_of(fields, "trust", ""),
+        text_of(fields, "certificate", ""),
+        tuple(matching({"over": key}, "over", _UID) for key in over),
     )
 
 
@@ -254,7 +257,7 @@ def pack_inventory(devices: Sequence[RemoteDevice], more: Inventory | None = Non
         fields["request"] = more.request
     if more is not None and more.sessions:
         fields["sessions"] = [_session_fields(one) for one in more.sessions]
-    body = _dump(fields)
+    body = dump(fields)
     if len(body) > wire.MAX_INVENTORY_BODY:
         raise ValueError(f"an inventory of {len(devices)} devices takes {len(body)} bytes")
     return body
@@ -268,13 +271,13 @@ def parse_inventory(body: bytes) -> tuple[RemoteDevice, ...]:
 def parse_whole_inventory(body: bytes) -> Inventory:
     """Raises ProtocolError naming the field."""
     fields = load_body(body)
-    items = _array(fields.get("devices"), "devices", wire.MAX_DEVICES)
-    devices = tuple(_parse_device(_object(item, "device")) for item in items)
-    sessions = _array(fields.get("sessions", []), "sessions", wire.MAX_DEVICES)
+    items = array_of(fields.get("devices"), "devices", wire.MAX_DEVICES)
+    devices = tuple(_parse_device(object_of(item, "device")) for item in items)
+    sessions = array_of(fields.get("sessions", []), "sessions", wire.MAX_DEVICES)
     return Inventory(
         devices,
-        _text(fields, "request", ""),
-        tuple(_parse_session(_object(item, "session")) for item in sessions),
+        text_of(fields, "request", ""),
+        tuple(_parse_session(object_of(item, "session")) for item in sessions),
     )
 
 
@@ -293,18 +296,11 @@ def _parse_session(fields: dict[str, Any]) -> HeldSession:
     if claim is None:
         raise ProtocolError("session has no claim")
     return HeldSession(
-        _matching(fields, "session", _UID),
-        _matching(fields, "device", _LABEL),
+        matching(fields, "session", _UID),
+        matching(fields, "device", _LABEL),
         claim,
-        _matching(fields, "node", _SUBDOMAIN),
+        matching(fields, "node", _SUBDOMAIN),
     )
-
-
-def _matching(fields: dict[str, Any], key: str, pattern: re.Pattern[str]) -> str:
-    text = _text(fields, key)
-    if not pattern.fullmatch(text):
-        raise ProtocolError(f"{key} {text[:64]!r} is malformed")
-    return text
 
 
 def _device_fields(device: RemoteDevice) -> dict[str, Any]:
@@ -333,109 +329,36 @@ def _device_fields(device: RemoteDevice) -> dict[str, Any]:
 
 
 def _parse_device(fields: dict[str, Any]) -> RemoteDevice:
-    busid = _text(fields, "busid")
+    busid = text_of(fields, "busid")
     if not wire.is_busid(busid):
         raise ProtocolError(f"busid {busid[:64]!r} is not a bus id")
-    name = _optional(fields, "name")
+    name = optional_of(fields, "name")
     if name is not None and not _LABEL.fullmatch(name):
         raise ProtocolError(f"name {name[:64]!r} is not a device name")
-    class_code, subclass, protocol = _triple(fields.get("class"), "class")
+    class_code, subclass, protocol = triple_of(fields.get("class"), "class")
     available = fields.get("available")
     if not isinstance(available, bool):
         raise ProtocolError("available is not true or false")
     return RemoteDevice(
         busid=BusId(busid),
-        busnum=_number(fields, "busnum", 1, 0xFFFF),
-        devnum=_number(fields, "devnum", 1, 0xFFFF),
-        speed_code=_number(fields, "speed", 0, 6),
-        vendor_id=_hex4(fields, "vendor"),
-        product_id=_hex4(fields, "productId"),
-        bcd=_hex4(fields, "bcd"),
+        busnum=number_of(fields, "busnum", 1, 0xFFFF),
+        devnum=number_of(fields, "devnum", 1, 0xFFFF),
+        speed_code=number_of(fields, "speed", 0, 6),
+        vendor_id=hex4_of(fields, "vendor"),
+        product_id=hex4_of(fields, "productId"),
+        bcd=hex4_of(fields, "bcd"),
         class_code=class_code,
         subclass=subclass,
         protocol=protocol,
-        configuration=_number(fields, "configuration", 0, 0xFF),
+        configuration=number_of(fields, "configuration", 0, 0xFF),
         interfaces=tuple(
-            _triple(item, "interface")
-            for item in _array(fields.get("interfaces"), "interfaces", 0xFF)
+            triple_of(item, "interface")
+            for item in array_of(fields.get("interfaces"), "interfaces", 0xFF)
         ),
         name=None if name is None else DeviceName(name),
-        serial=_optional(fields, "serial"),
-        product=_optional(fields, "product"),
-        manufacturer=_optional(fields, "manufacturer"),
+        serial=optional_of(fields, "serial"),
+        product=optional_of(fields, "product"),
+        manufacturer=optional_of(fields, "manufacturer"),
         available=available,
-        reason=_optional(fields, "reason") or "",
+        reason=optional_of(fields, "reason") or "",
     )
-
-
-def _dump(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-
-
-def load_body(body: bytes) -> dict[str, Any]:
-    """Parse a body. Depth and number size are bounded by json and the caps on `body`."""
-    try:
-        value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError) as exc:
-        raise ProtocolError(f"message body is not JSON: {str(exc)[:120]}") from exc
-    fields = _object(value, "message body")
-    version = fields.get("v")
-    if version != BODY_VERSION or isinstance(version, bool):
-        raise ProtocolError(f"message body has version {str(version)[:20]}, not {BODY_VERSION}")
-    return fields
-
-
-def _no_constant(text: str) -> float:
-    raise ValueError(f"{text} is not a number")
-
-
-def _object(value: object, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ProtocolError(f"{what} is not an object")
-    return value
-
-
-def _array(value: object, what: str, limit: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > limit:
-        raise ProtocolError(f"{what} is not a list of at most {limit}")
-    return value
-
-
-def _text(fields: dict[str, Any], key: str, default: str | None = None) -> str:
-    value = fields.get(key, default)
-    if not isinstance(value, str):
-        raise ProtocolError(f"{key} is not a text")
-    return value
-
-
-def _optional(fields: dict[str, Any], key: str) -> str | None:
-    value = fields.get(key)
-    if value is None:
-        return None
-    # An empty text says no more than none: packed again it would be left out.
-    return clean_text(_text(fields, key)) or None
-
-
-def _number(fields: dict[str, Any], key: str, low: int, high: int) -> int:
-    return _int(fields.get(key), key, low, high)
-
-
-def _int(value: object, what: str, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ProtocolError(f"{what} is not a whole number")
-    return wire.check_number(what, value, low, high)
-
-
-def _triple(value: object, what: str) -> tuple[int, int, int]:
-    codes = _array(value, what, 3)
-    if len(codes) != 3:
-        raise ProtocolError(f"{what} is not three codes")
-    first, second, third = (_int(code, what, 0, 0xFF) for code in codes)
-    return first, second, third
-
-
-def _hex4(fields: dict[str, Any], key: str) -> str:
-    text = _text(fields, key)
-    if not _HEX4.fullmatch(text):
-        raise ProtocolError(f"{key} {text[:16]!r} is not four hex digits")
-    return text

@@ -13,6 +13,7 @@ from tests.fakes.broker import STICK
 from usbdra.errors import ProtocolError
 from usbdra.usbip import extension, wire
 from usbdra.usbip.extension import GrantReply
+from usbdra.usbip.fields import clean_text
 
 PARSERS = (
     extension.parse_grant_request,
@@ -61,7 +62,7 @@ def test_any_value_in_any_field(field: str, value: object) -> None:
 @given(st.text(max_size=300), st.integers(0, 64))
 @settings(max_examples=200, deadline=200)
 def test_clean_text_is_safe(text: str, limit: int) -> None:
-    clean = extension.clean_text(text, limit)
+    clean = clean_text(text, limit)
     assert clean.isprintable()
     assert len(clean.encode()) <= limit
-    assert extension.clean_text(clean, limit) == clean
+    assert clean_text(clean, limit) == clean
