@@ -17,6 +17,10 @@ from tests.cluster.controlplane import API_PORT
 
 AGENT = "usbdra agent --group"
 _LOOK_SECONDS = 0.3
+_KEYLOG = "/memfd:usbdra-keylog (deleted)"
+_KEPT_KEYLOGS = 4
+"""An agent keeps what it needs for links from its first one on: a context for each role, whose key
+log is memory that is open twice, by us and by OpenSSL."""
 # Ports that are not free; devices at usbip-host and their entries in its table; our files; the
 # agent's descriptors. In the table only entries of devices that are there count: no one can free
 # the others (docs/kernel-facts.md). "KIND NAME" a line.
@@ -62,11 +66,13 @@ def look(node: Node) -> State:
         told[kind].append(value)
     agents, descriptors, tcp = told.pop("agent", []), told.pop("fd", []), told.pop("tcp", [])
     pooled = {f"socket:[{inode}]" for inode in _to_api_server(tcp)}
+    names = Counter(fd.partition("[")[0] for fd in descriptors if fd not in pooled)
+    names[_KEYLOG] = max(names[_KEYLOG] - _KEPT_KEYLOGS, 0)
     return State(
         held=frozenset(f"{kind} {value}" for kind, values in told.items() for value in values),
         agents=frozenset(agents),
         # sockets and pipes have numbers of their own: how many there are is what matters
-        descriptors=Counter(fd.partition("[")[0] for fd in descriptors if fd not in pooled),
+        descriptors=names,
     )
 
 
