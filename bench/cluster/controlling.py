@@ -67,7 +67,10 @@ def cost(pid: int) -> dict[str, float]:
     """Peak resident memory and time on a CPU so far."""
     status = Path(f"/proc/{pid}/status").read_text()
     peak = int(status.split("VmHWM:")[1].split()[0])
+    return {"peak_mib": round(peak / 1024), "cpu_s": round(cpu_seconds(pid), 1)}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Time on a CPU so far, of all threads there were."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ticks = int(words[11]) + int(words[12])
-    cpu = ticks / os.sysconf("SC_CLK_TCK")
-    return {"peak_mib": round(peak / 1024), "cpu_s": round(cpu, 1)}
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

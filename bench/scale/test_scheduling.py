@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 
+from bench.cluster.controlling import cpu_seconds
 from bench.conftest import Replay, spread
 from bench.scale.conftest import Sized
 from bench.scale.following import following
@@ -28,12 +29,13 @@ SETTLE = 2.0
 """Seconds that the scheduler has to read what was written for it."""
 
 
-async def placed(sized: Sized, count: int, visibility: Visibility) -> list[float]:
+async def placed(sized: Sized, count: int, visibility: Visibility) -> tuple[list[float], float]:
     """Seconds of so many pods, one after the other, each for another device of another node.
 
-    One more goes before them, pinned to a node: what it waits for is not in their times.
+    One more goes before them, pinned to a node: what it waits for is not in their times. With them,
+    how many ms on a CPU each cost the scheduler.
     """
-    rig, seconds = sized.rig, []
+    rig, seconds, before = sized.rig, [], 0.0
     chosen = rig.unused.take(sized.nodes, count + 1)
     wanted = [devices(node, visibility)[number] for node, number in chosen]
     await asyncio.sleep(SETTLE)
@@ -45,20 +47,21 @@ async def placed(sized: Sized, count: int, visibility: Visibility) -> list[float
                 await rig.admin.create(RESOURCE_CLAIM, made, SPACE)
             node = "" if number else node_name(0)
             seconds.append(await seconds_to_place(rig.admin, pods, name, SECONDS, node))
-    return seconds[1:]
+            before = before or cpu_seconds(rig.scheduler)
+    return seconds[1:], (cpu_seconds(rig.scheduler) - before) * 1e3 / count
 
 
 def test_own_node_sees(sized: Sized, replay: Replay) -> None:
-    seconds = sized.rig.run(placed(sized, PODS, Visibility.NODE))
-    found = spread(seconds)
+    seconds, cpu_ms = sized.rig.run(placed(sized, PODS, Visibility.NODE))
     replay(
         "scale: an unpinned pod, devices seen by their own node",
         seconds,
         size={"nodes": sized.nodes},
-        grows={"p50_ms": 1},
+        grows={"scheduler_cpu_ms": 1},
         goal_p50_ms=GOAL_MS,
         devices=sized.devices,
-        **found,
+        scheduler_cpu_ms=round(cpu_ms, 1),
+        **spread(seconds),
     )
 
 
@@ -66,14 +69,15 @@ def test_all_nodes_see(sized: Sized, replay: Replay) -> None:
     rig = sized.rig
     rig.run(rig.population.show(Visibility.CLUSTER))
     try:
-        seconds = rig.run(placed(sized, WIDE_PODS, Visibility.CLUSTER))
+        seconds, cpu_ms = rig.run(placed(sized, WIDE_PODS, Visibility.CLUSTER))
     finally:
         rig.run(rig.population.show(Visibility.NODE))
     replay(
         "scale: an unpinned pod, devices seen by all nodes",
         seconds,
         size={"nodes": sized.nodes},
-        grows={"p50_ms": 2},
+        grows={"scheduler_cpu_ms": 2},
         devices=sized.devices,
+        scheduler_cpu_ms=round(cpu_ms, 1),
         **spread(seconds),
     )

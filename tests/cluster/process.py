@@ -51,6 +51,11 @@ class Component:
             )
         self._pidfile.write_text(str(self._process.pid))
 
+    @property
+    def pid(self) -> int:
+        """Of the program, as long as it runs."""
+        return int(self._pidfile.read_text())
+
     def check(self) -> None:
         """Raise HostError when it has ended by itself, with the end of its log."""
         if self._process is not None and (code := self._process.poll()) is not None:

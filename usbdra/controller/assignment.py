@@ -27,6 +27,10 @@ class Holding:
     template: Object | None = None
 
 
+BEING_MADE = "USBDevice, claim and template are being made"
+"""One text for all steps: another would cost a write of the status for each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """What to do now; `waits` says what for, empty when all is as it should be."""
@@ -45,7 +49,7 @@ def establish(
     """
     if held.device is None:
         body = {"metadata": {"name": name, "labels": {MANAGED_BY: MANAGER}}}
-        return Progress((Apply(What.DEVICE, body, namespace),), "USBDevice is being made")
+        return Progress((Apply(What.DEVICE, body, namespace),), BEING_MADE)
     if held.device["metadata"].get("deletionTimestamp"):
         return Progress((), f"USBDevice {namespace}/{name} is being deleted")
     if device is None:
@@ -100,7 +104,7 @@ def _mend(
     name = wanted["metadata"]["name"]
     if stored is None:
         apply = Apply(what, wanted, namespace, force=False)
-        return Progress((apply,), f"{what.value} is being made")
+        return Progress((apply,), BEING_MADE)
     if not templates.is_ours(stored, names):
         return Progress(
             (), f"{what.value} {namespace}/{name} is somebody else's; rename it or delete it"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.unit.controller.cluster import Cluster
@@ -64,6 +66,21 @@ def test_an_assignment_makes_device_claim_and_template(cluster: Cluster) -> None
     owner = cluster.get(What.DEVICE, STICK, "lab")["metadata"]["uid"]
     claim = cluster.get(What.CLAIM, STICK, "lab")
     assert [o["uid"] for o in claim["metadata"]["ownerReferences"]] == [owner]
+
+
+def test_an_assignment_is_six_writes(cluster: Cluster) -> None:
+    """The namespace and the steps are one status, the end another: none for each step."""
+    cluster.writes.clear()
+    cluster.assign(STICK, "lab")
+    cluster.settle()
+    done = [(act.what, getattr(act, "subresource", "")) for act in cluster.writes]
+    assert Counter(done) == {
+        (What.NODE_DEVICE, "status"): 2,
+        (What.DEVICE, ""): 1,
+        (What.DEVICE, "status"): 1,
+        (What.CLAIM, ""): 1,
+        (What.TEMPLATE, ""): 1,
+    }
 
 
 def test_the_namespace_is_on_record_before_anything_is_made_in_it(cluster: Cluster) -> None:
