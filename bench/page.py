@@ -140,10 +140,12 @@ def growth_table(rows: Sequence[Row]) -> str:
 
 
 def _of(rows: Sequence[Row], pattern: str, directive: str) -> list[Row]:
+    """Those of the groups, each group's together, groups in the order of their first."""
     found = [row for row in rows if fnmatchcase(row["group"], pattern)]
     if not found:
         raise ValueError(f"{directive}: the run has no such group")
-    return found
+    order = list(dict.fromkeys(row["group"] for row in found))
+    return sorted(found, key=lambda row: order.index(row["group"]))
 
 
 def _seconds(row: Row) -> dict[str, float]:

@@ -87,6 +87,13 @@ def test_directives_are_filled_in_place() -> None:
     assert set(page.plots) == {"spread.svg", "up.svg"}
 
 
+def test_rows_of_a_group_stand_together() -> None:
+    rows = [row("test_a", 1.0), row("test_b", 1.0, group="h"), row("test_c", 1.0)]
+    text = made("# P\n{{table run *}}\n", *rows).text
+    names = [line.split("|")[1].strip(" *") for line in text.splitlines() if "|" in line]
+    assert names[2:] == ["g", "a", "c", "h", "b"]
+
+
 @pytest.mark.parametrize("line", ["{{table run nothing}}", "{{picture run g}}"])
 def test_a_directive_that_shows_nothing_is_an_error(line: str) -> None:
     with pytest.raises(ValueError, match=re.escape(line)):
