@@ -10,7 +10,7 @@ docs/performance/RUN.json, which bench/run.py wrote; GROUP is a pattern (fnmatch
     {{machine RUN}}              when and where it ran, and under which load
     {{table RUN GROUP...}}       medians, ratios and goals, by group
     {{boxes RUN GROUP FILE}}     the distributions, as docs/performance/FILE.svg
-    {{growth RUN GROUP}}         how costs grow with a size, and whether that is as wanted
+    {{growth RUN GROUP...}}      how costs grow with a size, and whether that is as wanted
     {{curves RUN GROUP UNIT COST... FILE}}  these costs over sizes; UNIT `-` for a number
 """
 
@@ -58,7 +58,9 @@ class Page:
         if word == "table":
             return table([row for each in words for row in _of(data["rows"], each, match[0])])
         if word == "growth":
-            return growth_table(_of(data["growth"], words[0], match[0]))
+            return growth_table(
+                [row for each in words for row in _of(data["growth"], each, match[0])]
+            )
         if word == "boxes":
             group, file = words
             return self._boxes(_of(data["rows"], group, match[0]), group, file)

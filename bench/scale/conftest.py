@@ -94,6 +94,7 @@ async def controlled(made: Rig, nodes: int) -> AsyncIterator[Controlled]:
     def shown(item: Object) -> bool:
         return bool(condition(item, "Ready")[1]) and item["status"]["nodeName"].startswith("n")
 
+    await made.forget_agent()
     await made.forget_objects()
     ear, kubeconfig = made.ear(CONTROLLER), made.kubeconfig
     begun = time.monotonic()

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +24,7 @@ from tests.api import chart
 from tests.api.accounts import Accounts
 from tests.bed.net import HOST_IP4
 from tests.cluster.alone import Alone, add_node, control_plane_alone
-from tests.cluster.netns import Carried, Door, command_inside, socket_inside
+from tests.cluster.netns import Carried, Door, socket_inside
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import NAMESPACE, RESOURCE_SLICE
@@ -146,41 +143,9 @@ class Rig:
                 self.run(asyncio.wait([task]))
 
     @property
-    def apiserver(self) -> int:
-        """Its process id."""
-        return self.cluster.plane.component("kube-apiserver").pid
-
-    @property
     def scheduler(self) -> int:
         """Its process id."""
         return self.cluster.plane.component("kube-scheduler").pid
-
-    @contextlib.contextmanager
-    def watchers(self, nodes: int) -> Iterator[dict[str, int]]:
-        """The watches of so many nodes' agents; filled at its end with what they were told."""
-        plane, folder = self.cluster.plane, self.cluster.folder
-        token = Accounts(self.cluster, folder).token(chart.NAMESPACE, AGENT)
-        path = folder / "watchers.kubeconfig"
-        address, port = plane.target
-        server = rf"https://{address}:{port}"  # as it is called where they run
-        path.write_text(re.sub(r"https://127.0.0.1:[0-9]+", server, plane.token_kubeconfig(token)))
-        command = [sys.executable, "-m", "bench.scale.watchers", str(path), str(nodes)]
-        told: dict[str, int] = {}
-        with subprocess.Popen(
-            command_inside(folder.name, command),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            try:
-                if process.stdout.readline() != "ready\n":
-                    raise AssertionError("the watches did not begin")
-                yield told
-            finally:
-                process.stdin.close()
-                told |= json.loads(process.stdout.readline() or "{}")
 
     async def _observe(self, kubeconfig: Path) -> asyncio.Task[None]:
         synced = asyncio.Event()

@@ -36,7 +36,6 @@ LIMIT_SECONDS = 60.0
 @pytest.fixture(scope="session")
 def machine(cluster: Controlled) -> Iterator[Machine]:
     """A new one for each size; its devices are seen by its own node, as the others'."""
-    cluster.rig.run(cluster.rig.forget_agent())
     with cluster.rig.machine() as made:
         made.grow(DEVICES)
         yield made

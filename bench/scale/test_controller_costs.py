@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from bench.cluster.controlling import NUSB, cost
+from bench.cluster.controlling import NUSB, cpu_seconds
 from bench.conftest import Replay, spread
 from bench.scale.conftest import Controlled
 from bench.scale.following import Following, following
@@ -61,7 +61,7 @@ def test_controller_from_nothing(cluster: Controlled, replay: Replay) -> None:
 
 def test_plug(cluster: Controlled, replay: Replay) -> None:
     """From the slice's write to the device's object; one node after the other."""
-    rig, ear, before = cluster.rig, cluster.rig.ear(CONTROLLER), cost(cluster.pid)
+    rig, ear, before = cluster.rig, cluster.rig.ear(CONTROLLER), cpu_seconds(cluster.pid)
     numbers = [step * 7919 % cluster.nodes for step in range(PLUGS)]
 
     async def plug(objects: Following, number: int) -> None:
@@ -70,7 +70,7 @@ def test_plug(cluster: Controlled, replay: Replay) -> None:
         await objects.until(device.name, has("Ready", "Ready"))
 
     seconds = rig.run(timed(cluster, plug, numbers))
-    spoken, spent = rig.run(ear.heard()), cost(cluster.pid)["cpu_s"] - before["cpu_s"]
+    spoken, spent = rig.run(ear.heard()), cpu_seconds(cluster.pid) - before
     for number in numbers:
         rig.run(rig.population.publish(number))
     made = writes(spoken.requests, LEASES)
@@ -83,7 +83,7 @@ def test_plug(cluster: Controlled, replay: Replay) -> None:
         writes_a_plug=made.total() / PLUGS,
         bytes_sent_a_plug=round(spoken.there / PLUGS),
         bytes_heard_a_plug=round(spoken.back / PLUGS),
-        controller_cpu_ms=round(spent * 1e3 / PLUGS),
+        controller_cpu_ms=round(spent * 1e3 / PLUGS, 1),
     )
     assert made["patch nodeusbdevices"] == made["patch nodeusbdevices/status"] == PLUGS
 
