@@ -42,7 +42,7 @@ async def test_a_lost_link_is_told_in_status_health_and_one_event(world: World) 
     assert agent.preparer.losses.link_ended(link) == ref
     assert agent.preparer.losses.link_ended(link) == ref
     assert await agent.preparer.losses.check() == [ref]
-    where = {"name": "stick", "node": "a"}
+    where = {"name": "stick", "node": "a", "lost": True}
     assert await ready(agent, "uid-1") == ("False", "LinkLost", where)
     lost = [event for event in agent.reporter.events if event[1] == "LinkLost"]
     assert lost == [("uid-1", "LinkLost", True)]
