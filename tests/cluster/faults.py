@@ -225,9 +225,12 @@ class Reading:
 
     def failures(self) -> list[str]:
         """Reads that failed since the pod's start."""
+        return [text for text in self.lines() if not text.startswith("read ")]
+
+    def lines(self) -> list[str]:
+        """All that the pod told since its start."""
         lines = self._machine.sh(f"cat {self._files}").splitlines()
-        texts = [line.split(" ", 3)[3] for line in lines]
-        return [text for text in texts if not text.startswith("read ")]
+        return [line.split(" ", 3)[3] for line in lines]
 
     def wait(self, beginning: str = "read", timeout: float = _SECONDS) -> str:
         """The next line from now on that begins so."""

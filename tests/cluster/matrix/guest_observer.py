@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs in a node: says what the kernel and the agent know, one line for each change.
+
+    guest_observer.py
+
+"kernel PORTS USED": vhci ports that are not free, devices that usbip-host has a session of.
+"agent MESSAGE": a line of the agent's log, by its message; also of agents that start meanwhile.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import time
+from collections.abc import Iterator
+
+PAUSE_S = 0.1
+PORTS = "/sys/devices/platform/vhci_hcd.0/status*"
+DEVICES = "/sys/bus/usb/drivers/usbip-host/*-*/usbip_status"
+LOGS = "/var/log/pods/usbdra_usbdra-agent-*/agent/*.log"
+
+
+def content(path: str) -> str:
+    """A file's text; empty when it went away."""
+    try:
+        with open(path) as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def kernel() -> tuple[int, int]:
+    """(ports that are not free, devices with a session)."""
+    rows = [line for path in glob.glob(PORTS) for line in content(path).splitlines()[1:]]
+    ports = sum(1 for row in rows if row.split()[2:3] not in ([], ["004"]))
+    return ports, sum(content(path).strip() == "2" for path in glob.glob(DEVICES))
+
+
+class Logs:
+    """New lines of all agents' logs."""
+
+    def __init__(self) -> None:
+        self.read = {path: len(content(path)) for path in glob.glob(LOGS)}
+
+    def news(self) -> Iterator[str]:
+        """Messages that came since the last call."""
+        for path in glob.glob(LOGS):
+            text = content(path)[self.read.get(path, 0) :]
+            whole, end, _ = text.rpartition("\n")
+            self.read[path] = self.read.get(path, 0) + len(whole) + len(end)
+            for line in whole.splitlines():
+                try:
+                    yield json.loads(line.split(" ", 3)[3])["message"]
+                except (ValueError, IndexError, KeyError):
+                    continue
+
+
+def main() -> None:
+    """Until the test ends it."""
+    logs, known = Logs(), (-1, -1)
+    print("observing", flush=True)
+    while True:
+        now = kernel()
+        if now != known:
+            known = now
+            print("kernel", *now, flush=True)
+        for message in logs.news():
+            print("agent", message.replace("\n", " "), flush=True)
+        time.sleep(PAUSE_S)
+
+
+main()
