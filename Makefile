@@ -160,13 +160,26 @@ cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under
 	@$(BED) tests/cluster --junitxml=$(RESULTS)/cluster.xml
 
 # What `make test` has time for; the rest takes half an hour more.
-CLUSTER_CORE := $(addprefix tests/cluster/test_,claims.py examples.py exporter.py trust.py)
+CLUSTER_CORE := $(addprefix tests/cluster/test_,claims.py examples.py exporter.py trust.py fault_matrix.py)
 
 .PHONY: cluster-core
 cluster-core: $(STAMP) ## the part of `make cluster` that `make test` runs: claims, examples, exporter, trust (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed
 	@$(BED) $(CLUSTER_CORE) --junitxml=$(RESULTS)/cluster.xml
+
+.PHONY: faults faults-page soak
+faults: $(STAMP) ## every fault in every phase on the cluster bed, some two hours; CELLS='busy importer', NIGHTLY=1: long cuts too (root)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m tests.cluster.matrix run $(if $(NIGHTLY),--nightly) $(CELLS)
+
+faults-page: $(STAMP) ## put what `make faults` measured here into docs/reliability.md
+	@$(PY) -m tests.cluster.matrix page
+
+soak: build ## SOAK_CYCLES=1000 attach and detach cycles of one pair of kernels, an hour or two (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@SOAK_CYCLES=$${SOAK_CYCLES:-1000} $(BED) tests/kernel/test_soak.py --junitxml=$(RESULTS)/soak.xml
 
 .PHONY: machines
 machines: $(STAMP) ## virtual machines in pods of the cluster bed; not part of `make test` (root)

@@ -26,6 +26,7 @@ from usbdra.state.claims import (
     ClaimRef,
     DeviceRecord,
     Held,
+    Identity,
     Intent,
     Phase,
     Route,
@@ -286,6 +287,12 @@ def _check_identity(device: DeviceRecord, held: Held) -> None:
     wanted, came = device.identity, held.identity
     if wanted is not None and not wanted.same(came):
         raise IdentityChanged(
-            f"device {device.name} of node {device.node} should be "
-            f"{wanted.vendor_id}:{wanted.product_id} and is {came.vendor_id}:{came.product_id}"
+            f"device {device.name} of node {device.node} should be {_words(wanted)} "
+            f"and is {_words(came)}"
         )
+
+
+def _words(identity: Identity) -> str:
+    """All that tells two devices apart; a serial is a text of the device's own making."""
+    serial = f" with serial {identity.serial!r}" if identity.serial is not None else ""
+    return f"{identity.vendor_id}:{identity.product_id}{serial}"

@@ -365,7 +365,8 @@ async def test_another_device_than_asked_for_is_given_back(world: World) -> None
     world.api.facts["usb-a", "stick"] = fact
     (ref,) = world.add(remote_claim())
     agent = world.agent()
-    with pytest.raises(Refused, match="device stick of node a should be 0951:1666"):
+    text = "should be 0951:1666 with serial 'OTHER' and is 0951:1666 with serial 'STICK'"
+    with pytest.raises(Refused, match=f"device stick of node a {text}"):
         await agent.preparer.prepare(ref)
     assert world.left() == []
 
