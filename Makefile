@@ -163,7 +163,7 @@ cluster: $(STAMP) ## a Kubernetes control plane on this machine, two nodes under
 CLUSTER_CORE := $(addprefix tests/cluster/test_,claims.py examples.py exporter.py trust.py fault_matrix.py)
 
 .PHONY: cluster-core
-cluster-core: $(STAMP) ## the part of `make cluster` that `make test` runs: claims, examples, exporter, trust (root)
+cluster-core: $(STAMP) ## the part of `make cluster` that `make test` runs: claims, examples, exporter, trust, faults (root)
 	@mkdir -p $(RESULTS)
 	@$(PYTHON) tests/host_packages.py bed
 	@$(BED) $(CLUSTER_CORE) --junitxml=$(RESULTS)/cluster.xml
