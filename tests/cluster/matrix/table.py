@@ -138,7 +138,6 @@ NONSENSE: Mapping[str, str] = {
 """Cells that are left out, and why; that a fault of a node is none of the cluster needs no word."""
 QUICK: tuple[Cell, ...] = (
     Cell(Fault.RESET, Phase.BUSY, Side.IMPORTER),
-    Cell(Fault.AGENT, Phase.PREPARING, Side.IMPORTER),
     Cell(Fault.EXPORTER, Phase.BUSY, Side.EXPORTER),
 )
 """Those that `make test` has time for."""
