@@ -39,7 +39,7 @@ while [ ! -e /tmp/stop ]; do
   done
   echo "acked $n"; n=$((n + 1))
 done
-echo over
+touch /tmp/over
 exec sleep infinity
 """
 
@@ -75,8 +75,7 @@ def test_ten_cuts_lose_no_acknowledged_byte(
         writing.wait("acked")
         back.append(round(time.monotonic() - healed, 1))
         say(f"cut {number} of {seconds} s: writes again after {back[-1]} s")
-    space.shell("writer", "touch /tmp/stop")
-    writing.wait("over")
+    space.shell("writer", "touch /tmp/stop; until [ -e /tmp/over ]; do sleep 0.2; done")
     lines = writing.lines()
     acked = [int(m[1]) for line in lines if (m := re.match(r"acked (\d+)", line))]
     failed = [line for line in lines if line.startswith("failed")]
