@@ -88,7 +88,9 @@ class Stage:
         self._stack.close()
 
     def plug(self) -> None:
-        """Plug the stick in, for the first time or after its node booted."""
+        """Plug the stick in, for the first time or after its node booted; one that a run which
+        was killed has left is pulled out before."""
+        self.bed.machine(EXPORTER).call("gadget.remove", self.serial)
         self.stick = self._gadgets.plug(EXPORTER, self.serial)
 
     def booted(self, node: str) -> None:
