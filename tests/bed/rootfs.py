@@ -18,6 +18,7 @@ from tests.bed.progress import step
 NODE_PACKAGES = (
     "alsa-utils",
     "ca-certificates",
+    "crun",
     "iproute2",
     "iputils-ping",
     "kmod",
@@ -25,6 +26,7 @@ NODE_PACKAGES = (
     "openssl",
     "procps",
     "python3",
+    "runc",
     "strace",
     "udev",
     "usbip",

@@ -3,7 +3,8 @@
 
 Standard library and the product only, so that a node can run it without pytest, as root: `run()`
 beside `ebpf.py` (tests/oracle). The container is a process with a cgroup, a device program as runc
-loads it, a /dev of its own, a claim's directory mounted, and all capabilities.
+loads it, a /dev of its own, a claim's directory mounted, and all capabilities; or what a runtime
+of the node makes of the same.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -37,10 +39,25 @@ except ImportError:
 POD, NAME = "0b1e6c5a-93b2-4b5e-8f0e-3f1c2d4e5f60", "4f" * 32
 CLAIM = ClaimUid("bed-containers")
 CLAIMS = Path("/dev/usbdra")
-OLD, NEW, NEXT = DeviceNumber(1, 8), DeviceNumber(1, 9), DeviceNumber(1, 7)
-"""random, urandom and full: they open on every machine."""
+OLD, NEW, NEXT = DeviceNumber(4, 20), DeviceNumber(4, 21), DeviceNumber(4, 22)
+"""Consoles: they open on every machine, and no runtime gives them to every container."""
 OLD_PATH, NEW_PATH = PurePosixPath("/dev/bus/usb/001/008"), PurePosixPath("/dev/bus/usb/001/009")
 RUNTIME = ebpf.runc([*ebpf.USUAL, (ebpf.CHARACTER, 6, OLD.major, OLD.minor, True)])
+BUNDLE = Path("/run/bed/bundle")
+CAPABILITIES = tuple(
+    f"CAP_{name}" for name in ("DAC_OVERRIDE", "MKNOD", "SYSLOG", "SYS_ADMIN", "SYS_RAWIO")
+)
+LOOP = """
+import json, os, sys
+for line in sys.stdin:
+    found = None
+    try:
+        exec(json.loads(line))
+    except OSError as error:
+        found = error.errno
+    print(json.dumps(found), flush=True)
+"""
+KILLED = 128 + signal.SIGKILL
 NEWNS, BIND, REC_PRIVATE = 0x20000, 0x1000, 0x44000
 
 
@@ -51,29 +68,19 @@ def hierarchy() -> Path:
 
 
 class Container:
-    """What runs inside, asked from outside."""
+    """What runs inside, asked from outside. process: LOOP, with its standard input and output."""
 
-    def __init__(self, cgroup: Path, links: Path) -> None:
-        self._status: int | None = None
-        down, self._ask = os.pipe()
-        self._answer, up = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self._ask)
-            os.close(self._answer)
-            try:
-                _be_container(cgroup, links, down, up)
-            finally:
-                os._exit(1)
-        os.close(down)
-        os.close(up)
-        self._answers = os.fdopen(self._answer)
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
         assert self.ask("pass") is None
 
     def ask(self, code: str) -> Any:
         """Run one statement inside; the errno it ended with, None when it went well."""
-        os.write(self._ask, json.dumps(code).encode() + b"\n")
-        return json.loads(self._answers.readline())
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(code) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
 
     def opens(self, path: PurePosixPath) -> bool:
         """Whether the device opens for reading and writing."""
@@ -89,15 +96,73 @@ class Container:
         return self.opens(path)
 
     def end(self) -> int:
-        """Its status; again is no error."""
-        if self._status is None:
-            os.close(self._ask)
-            self._answers.close()
-            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self._status
+        """Its status, 128 and more for a signal as runtimes say it; again is no error."""
+        with suppress(OSError):
+            self._process.communicate()
+        status = self._process.wait()
+        return status if status >= 0 else 128 - status
 
 
-def _be_container(cgroup: Path, links: Path, down: int, up: int) -> None:
+def by_hand(cgroup: Path, links: Path) -> subprocess.Popen[str]:
+    """A process as runc makes them, with its program."""
+    cgroup.mkdir(parents=True)
+    fd = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        program = bpf.load(RUNTIME)
+        bpf.attach(fd, program)
+        os.close(program)
+    finally:
+        os.close(fd)
+    return _started([sys.executable, "-c", LOOP], lambda: _be_container(cgroup, links))
+
+
+def by_runtime(runtime: str, cgroup: Path, links: Path) -> subprocess.Popen[str]:
+    """The same made by a real runtime, of which the root file system is this machine's."""
+    bundle, root = BUNDLE, BUNDLE / "root"
+    root.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", "/", root], check=True)
+    number = {"type": "c", "major": OLD.major, "minor": OLD.minor}
+    every = ("bounding", "effective", "permitted")
+    config = {
+        "ociVersion": "1.0.2",
+        "process": {
+            "user": {"uid": 0, "gid": 0},
+            "cwd": "/",
+            "env": ["PATH=/usr/bin:/bin"],
+            "args": ["/usr/bin/python3", "-c", LOOP],
+            "capabilities": {kind: list(CAPABILITIES) for kind in every},
+        },
+        "root": {"path": str(root)},
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
+            {"destination": "/dev/usbdra/usb", "source": str(links), "options": ["bind"]},
+        ],
+        "linux": {
+            "cgroupsPath": "/" + str(cgroup.relative_to(hierarchy())),
+            "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts")],
+            "devices": [{**number, "path": str(OLD_PATH), "fileMode": 0o600}],
+            "resources": {
+                "devices": [
+                    {"allow": False, "access": "rwm"},
+                    {"allow": True, "type": "c", "access": "m"},
+                    {"allow": True, "access": "rwm", **number},
+                ]
+            },
+        },
+    }
+    (bundle / "config.json").write_text(json.dumps(config))
+    flags = ["--cgroup-manager=cgroupfs"] if runtime == "crun" else []
+    return _started([runtime, *flags, "run", "--bundle", str(bundle), NAME])
+
+
+def _started(words: list[str], first: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    # A function before exec is unsafe beside threads; this program has one.
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, preexec_fn=first)  # noqa: PLW1509
+
+
+def _be_container(cgroup: Path, links: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
 
     def mount(source: str, target: str, kind: str | None, flags: int) -> None:
@@ -115,37 +180,27 @@ def _be_container(cgroup: Path, links: Path, down: int, up: int) -> None:
     mount(f"/proc/self/fd/{kept}", "/dev/usbdra/usb", None, BIND)
     os.makedirs(OLD_PATH.parent)
     os.mknod(OLD_PATH, stat.S_IFCHR | 0o600, os.makedev(OLD.major, OLD.minor))
-    for line in os.fdopen(down):
-        found = None
-        try:
-            exec(json.loads(line))
-        except OSError as error:
-            found = error.errno
-        os.write(up, json.dumps(found).encode() + b"\n")
-    os._exit(0)
 
 
 @contextmanager
-def running() -> Iterator[tuple[Container, Path]]:
+def running(runtime: str) -> Iterator[tuple[Container, Path]]:
     """A container and its cgroup, gone afterwards."""
     cgroup = hierarchy() / f"kubepods/burstable/pod{POD}" / NAME
     links = CLAIMS / CLAIM / "links" / "usb"
-    cgroup.mkdir(parents=True)
     links.mkdir(parents=True)
-    fd = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        program = bpf.load(RUNTIME)
-        bpf.attach(fd, program)
-        os.close(program)
-        container = Container(cgroup, links)
+        made = by_runtime(runtime, cgroup, links) if runtime else by_hand(cgroup, links)
+        container = Container(made)
         try:
             yield container, cgroup
         finally:
             container.end()
     finally:
-        os.close(fd)
         _removed(cgroup)
         shutil.rmtree(CLAIMS / CLAIM)
+        if BUNDLE.exists():
+            subprocess.run(["umount", BUNDLE / "root"], check=True)
+            shutil.rmtree(BUNDLE)
 
 
 def _removed(cgroup: Path) -> None:
@@ -175,14 +230,16 @@ def program_of(cgroup: Path) -> bytes:
         os.close(fd)
 
 
-def run() -> dict[str, float]:
-    """All of it; milliseconds of one change to give and one to take."""
+def run(runtime: str = "") -> dict[str, float]:
+    """All of it, with a container of this runtime or our own; milliseconds of one change to give
+    and one to take."""
     live = LiveContainers(Processes(Path("/proc")), cgroups=hierarchy(), claims_dir=CLAIMS)
     lost = Wanted(gone=(Gone(OLD_PATH, OLD),))
     back = Wanted((Node(NEW_PATH, NEW, 0o660),), (Gone(OLD_PATH, OLD),))
     times = {}
-    with running() as (container, cgroup):
-        assert program_of(cgroup) == RUNTIME, "the kernel shows another program than was loaded"
+    with running(runtime) as (container, cgroup):
+        given = program_of(cgroup)
+        assert runtime or given == RUNTIME, "the kernel shows another program than was loaded"
         assert container.opens(OLD_PATH)
         assert not container.makes(NEXT)
 
@@ -210,16 +267,16 @@ def run() -> dict[str, float]:
         assert other.update_claim(CLAIM, {"other": lost}) == []
         whole = Wanted((Node(OLD_PATH, OLD, 0o660),), (Gone(NEW_PATH, NEW),))
         assert other.update_claim(CLAIM, {"usb": whole}) == []
-        assert program_of(cgroup) == RUNTIME, "something is left of us"
+        assert program_of(cgroup) == given, "something is left of us"
         assert container.opens(OLD_PATH)
         assert not container.makes(NEW)
         assert other.restart_claim(CLAIM, {"other"}) == []
         assert container.opens(OLD_PATH)
         assert other.restart_claim(CLAIM, {"usb"}) == []
-        assert container.end() == -signal.SIGKILL
+        assert container.end() == KILLED
     return times
 
 
 if __name__ == "__main__":
     with suppress(BrokenPipeError):
-        json.dump(run(), sys.stdout)
+        json.dump(run(*sys.argv[1:]), sys.stdout)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices of a running container on both kernels, with a device program as runc loads it."""
+"""Devices of a running container on both kernels: a process with a device program as runc loads
+it, and containers that runc and crun make."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+
+import pytest
 
 from tests.bed.node import Node
 from tests.contract import container_bodies
@@ -16,15 +19,18 @@ RUN = """
 import json, sys
 sys.path.insert(0, "/run/bed")
 import container_bodies
-print(json.dumps(container_bodies.run()))
+print(json.dumps(container_bodies.run(sys.argv[1])))
 """
 
 
-def test_r60_a_running_container_loses_one_number_and_gets_another(node: Node) -> None:
+@pytest.mark.parametrize("runtime", ["", "runc", "crun"])
+def test_r60_a_running_container_loses_one_number_and_gets_another(
+    node: Node, runtime: str
+) -> None:
     node.sh("grep -q cgroup2 /proc/mounts || mount -t cgroup2 none /sys/fs/cgroup")
     for module in (container_bodies, ebpf):
         path = Path(str(module.__file__))
         node.push(path, f"/run/bed/{path.name}")
-    times = json.loads(node.python(RUN, timeout=120).out)
+    times = json.loads(node.python(RUN, runtime, timeout=120).out)
     assert times.keys() == {"take_ms", "give_ms"}
     assert max(times.values()) < WITHIN_MS, times
