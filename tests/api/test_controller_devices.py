@@ -121,8 +121,8 @@ async def test_the_documented_workflow(
             "NAME                         NODE     READY   ASSIGNED   ATTACHED   NAMESPACE   AGE",
             f"{STICK}   node-a   True    False      False                  AGE",
         ]
-        assert table(api, "nusb", "-o", "wide")[0].split()[-4:] == [
-            "VENDOR", "PRODUCT", "SERIAL", "SPEED",
+        assert table(api, "nusb", "-o", "wide")[0].split()[-5:] == [
+            "VENDOR", "PRODUCT", "SERIAL", "SPEED", "HOST",
         ]  # fmt: skip
         api.kubectl(
             "patch", "nusb", STICK, "--type=merge",
