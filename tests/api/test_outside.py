@@ -34,7 +34,7 @@ from tests.unit.slices.samples import offer
 from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.outside import OutsideHosts
-from usbdra.agent.peers import Dialler, read_claim
+from usbdra.agent.peers import Dialler
 from usbdra.agent.views import PublishedDevices
 from usbdra.cli.kubectl import hosts
 from usbdra.cli.kubectl.program import program
@@ -57,6 +57,7 @@ from usbdra.exporter.visits import Visits
 from usbdra.importer.dial import dial
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
+from usbdra.kube.reading import read
 from usbdra.kube.types import POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from usbdra.pki import hostfiles, sets
 from usbdra.plugin.contracts import Order
@@ -235,7 +236,7 @@ async def test_a_device_outside_is_used_like_one_of_a_node(
         agent = await accounts.client(NAMESPACE, "usbdra-agent", "node-b")
         view = PublishedDevices(agent, CONTRACT.driver, NodeName("node-b"), Snapshot)
         allocation = read_allocation(
-            await read_claim(agent, namespace, STICK) or {}, CONTRACT.driver
+            await read(agent, RESOURCE_CLAIM, STICK, namespace) or {}, CONTRACT.driver
         )
         facts = {
             (r.pool, r.device): fact

@@ -13,10 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from usbdra.agent.nodewatch import Seen
-from usbdra.agent.peers import Api
 from usbdra.errors import Refused
-from usbdra.kube import errors
 from usbdra.kube.addresses import internal_addresses
+from usbdra.kube.reading import Api, read
 from usbdra.kube.types import NODE, Object
 from usbdra.types import NodeName
 
@@ -64,18 +63,12 @@ class NodeAddresses:
         until, facts = self._known.get(node, (now, ("", frozenset())))
         if now < until:
             return facts
-        facts = _facts_of(node, await self._read(node))
+        facts = _facts_of(node, await read(self._api, NODE, node))
         self._known[node] = (now + SECONDS, facts)
         self._known.move_to_end(node)
         if len(self._known) > _MAX_NODES:
             self._known.popitem(last=False)
         return facts
-
-    async def _read(self, node: NodeName) -> Object | None:
-        try:
-            return await self._api.get(NODE, node)
-        except errors.ApiNotFound:
-            return None
 
 
 def _facts_of(node: NodeName, found: Object | None) -> Facts:

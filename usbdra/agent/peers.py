@@ -22,7 +22,8 @@ from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer.dial import Link, dial
 from usbdra.kube import errors
 from usbdra.kube.addresses import internal_addresses
-from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
+from usbdra.kube.reading import Api, read
+from usbdra.kube.types import NODE, RESOURCE_CLAIM
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRecord, ClaimRef, Route
 from usbdra.state.exports import Session
@@ -41,14 +42,6 @@ MAX_ADDRESSES = 256
 
 SameNode = Callable[[NodeName, str], Awaitable[None]]
 """Raises Refused when a peer's certificate was made for an earlier node of its name."""
-
-
-class Api(Protocol):
-    """The verb of KubeClient that peers need."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
 
 
 KNOCK_SECONDS = 1.0
@@ -292,7 +285,7 @@ class ClaimGuard:
 
     async def _require(self, claim: WireClaim, device: DeviceName, node: NodeName) -> None:
         rightful.require(
-            await read_claim(self._api, claim.namespace, claim.name),
+            await read(self._api, RESOURCE_CLAIM, claim.name, claim.namespace),
             what=f"claim {claim.namespace}/{claim.name}",
             uid=claim.uid,
             driver=self._driver,
@@ -310,12 +303,4 @@ class LiveClaims:
 
     async def get(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The claim, None when there is none."""
-        return await read_claim(self._api, namespace, name)
-
-
-async def read_claim(api: Api, namespace: str, name: str) -> Mapping[str, Any] | None:
-    """A ResourceClaim as it is now; None when there is none. Raises ApiError."""
-    try:
-        return await api.get(RESOURCE_CLAIM, name, namespace)
-    except errors.ApiNotFound:
-        return None
+        return await read(self._api, RESOURCE_CLAIM, name, namespace)

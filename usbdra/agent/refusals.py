@@ -12,10 +12,11 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
-from usbdra.agent.peers import Api, read_claim
 from usbdra.errors import UsbdraError
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.exporter.rate import Bucket
+from usbdra.kube.reading import Api, read
+from usbdra.kube.types import RESOURCE_CLAIM
 from usbdra.state.claims import ClaimRef
 from usbdra.types import NodeName
 
@@ -68,7 +69,7 @@ class RefusalEvents:
         while True:
             ref, reason, message = await self._waiting.get()
             try:
-                claim = await read_claim(self._api, ref.namespace, ref.name)
+                claim = await read(self._api, RESOURCE_CLAIM, ref.name, ref.namespace)
             except UsbdraError as error:
                 log.warning("no event of a refusal: %s", error)
                 continue

@@ -16,7 +16,7 @@ from typing import Protocol
 from usbdra.controller import castore, rotation
 from usbdra.controller.queue import WorkQueue
 from usbdra.errors import UsbdraError
-from usbdra.kube import errors
+from usbdra.kube.reading import read
 from usbdra.kube.types import CONFIG_MAP, SECRET, Kind, Object
 from usbdra.kube.watch import Lister, Reflector
 from usbdra.pki.authority import Pair, make_authority
@@ -117,10 +117,7 @@ class ClusterAuthority:
             await self._write(CONFIG_MAP, wanted, old)
 
     async def _read(self, kind: Kind, name: str) -> Object | None:
-        try:
-            return await self._api.get(kind, name, self._names.namespace)
-        except errors.ApiNotFound:
-            return None
+        return await read(self._api, kind, name, self._names.namespace)
 
     async def _write(self, kind: Kind, body: Object, old: Object | None) -> None:
         """Create, or replace the very version that was read: two writers never mix."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from usbdra.controller.requests import Api, Requests, Signing, Wish
 from usbdra.controller.review import Rules, node_of, review
-from usbdra.kube import errors
+from usbdra.kube.reading import read
 from usbdra.kube.types import NODE, Object
 from usbdra.pki.authority import Pair, sign_node
 from usbdra.pki.request import NodeRequest
@@ -39,17 +39,10 @@ class Signer(Requests):
         super().__init__(api, rules.signer, self._review, signing, lifetime, clock=clock)
 
     async def _review(self, csr: Object) -> Wish:
-        request = review(csr, await read_node(self._api, node_of(csr, self._rules)), self._rules)
+        node = await read(self._api, NODE, node_of(csr, self._rules))
+        request = review(csr, node, self._rules)
         text = f"asked for by the agent of node {request.node}"
         return Wish(request.node, partial(_sign, request), "AgentOfNode", text)
-
-
-async def read_node(api: Api, name: str) -> Object | None:
-    """A Node as it is now; None when there is none. Raises ApiError."""
-    try:
-        return await api.get(NODE, name)
-    except errors.ApiNotFound:
-        return None
 
 
 def _sign(

@@ -12,14 +12,13 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from usbdra.controller.certificates import read_node
 from usbdra.controller.requests import Api, Wish
 from usbdra.controller.review import Rules, asked_by, node_of
 from usbdra.errors import Refused
 from usbdra.exporter import fence, rightful
-from usbdra.kube import errors
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import RESOURCE_CLAIM, Kind, Object
+from usbdra.kube.reading import read
+from usbdra.kube.types import NODE, RESOURCE_CLAIM, Object
 from usbdra.pki.authority import Pair, sign_peer
 from usbdra.pki.grants import Grant, parse_grant
 from usbdra.pki.request import PeerRequest, read_peer_request
@@ -44,7 +43,7 @@ class Granting:
     async def look(self, csr: Object) -> Wish:
         """See controller/requests.py's Look."""
         node = NodeName(node_of(csr, self._rules))
-        asked = asked_by(csr, await read_node(self._api, node), self._rules)
+        asked = asked_by(csr, await read(self._api, NODE, node), self._rules)
         request = read_peer_request(asked.pem)
         if (request.peer, request.uid) != (node, asked.uid):
             raise Refused(f"the request is for {request.peer}, the token of node {node}")
@@ -58,10 +57,10 @@ class Granting:
     async def _require(self, grant: Grant, node: NodeName) -> None:
         """Raises Refused, ApiError."""
         host, device = outside_node(grant.host), DeviceName(grant.device)
-        if await self._read(self._contract.host, grant.host) is None:
+        if await read(self._api, self._contract.host, grant.host) is None:
             raise Refused(f"there is no host {grant.host}")
         rightful.require(
-            await self._read(RESOURCE_CLAIM, grant.claim, grant.namespace),
+            await read(self._api, RESOURCE_CLAIM, grant.claim, grant.namespace),
             what=f"claim {grant.namespace}/{grant.claim}",
             uid=grant.uid,
             driver=self._contract.driver,
@@ -83,12 +82,6 @@ class Granting:
             if attributes.get("name") == grant.device:
                 return str((item.get("spec") or {}).get("assignedNamespace") or "")
         return None
-
-    async def _read(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
-        try:
-            return await self._api.get(kind, name, namespace)
-        except errors.ApiNotFound:
-            return None
 
 
 def _sign(

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
 
 from usbdra.errors import Refused
 from usbdra.exporter import rightful
 from usbdra.kube import errors
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import NODE, RESOURCE_CLAIM, Kind, Object
+from usbdra.kube.reading import Api, read
+from usbdra.kube.types import NODE, RESOURCE_CLAIM
 from usbdra.types import DeviceName, NodeName, outside_node
 from usbdra.usbip.extension import HeldSession
 
 log = logging.getLogger(__name__)
-
-
-class Api(Protocol):
-    """The verb of KubeClient that this needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
 
 
 class SessionCheck:
@@ -55,10 +47,10 @@ class SessionCheck:
 
     async def _require(self, host: str, session: HeldSession) -> None:
         """Raises Refused for what is over beyond doubt, ApiError."""
-        if await self._read(NODE, session.node) is None:
+        if await read(self._api, NODE, session.node) is None:
             raise Refused(f"node {session.node} is not in the cluster any more")
         claim = session.claim
-        found = await self._read(RESOURCE_CLAIM, claim.name, claim.namespace)
+        found = await read(self._api, RESOURCE_CLAIM, claim.name, claim.namespace)
         if found is not None:
             meta = {k: v for k, v in found["metadata"].items() if k != "deletionTimestamp"}
             found = {**found, "metadata": meta}
@@ -71,9 +63,3 @@ class SessionCheck:
             exporter=outside_node(host),
             importer=NodeName(session.node),
         )
-
-    async def _read(self, kind: Kind, name: str, namespace: str | None = None) -> Object | None:
-        try:
-            return await self._api.get(kind, name, namespace)
-        except errors.ApiNotFound:
-            return None
