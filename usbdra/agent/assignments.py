@@ -16,8 +16,8 @@ from usbdra.agent.options import AgentOptions
 from usbdra.exporter import fence
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
-from usbdra.kube.types import Object
 from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.slices.assigned import assigned_to, device_name, taints
 from usbdra.slices.build import Taint
 from usbdra.types import DeviceName, NodeName
 
@@ -55,7 +55,7 @@ class Assignments:
         async for event in self._reflector.run():
             if isinstance(event, Change) and not self.known.is_set():
                 continue  # the rest of the first list comes at once
-            now = dict(_assigned(item) for item in self._reflector.cache.values())
+            now = {device_name(item): assigned_to(item) for item in self._reflector.cache.values()}
             if now != self._assigned:
                 self._assigned = now
                 on_change()
@@ -78,21 +78,11 @@ class Assignments:
 
     def taints(self, devices: Iterable[DeviceName]) -> Mapping[DeviceName, Sequence[Taint]]:
         """What to publish with these devices."""
-        found = {}
-        for device in devices:
-            assigned = self.namespace(device)
-            if assigned:
-                found[device] = (Taint(self._names.key("assigned"), assigned),)
-            elif assigned is None or self._required:
-                found[device] = (Taint(self._names.key("unassigned"), ""),)
-        return found
-
-
-def _assigned(item: Object) -> tuple[DeviceName, str]:
-    """(a device's name on its node, its namespace or "")."""
-    attributes = (item.get("status") or {}).get("attributes") or {}
-    name = attributes.get("name") or item["metadata"]["name"]
-    return DeviceName(name), (item.get("spec") or {}).get("assignedNamespace") or ""
+        return {
+            device: found
+            for device in devices
+            if (found := taints(self._names, self.namespace(device), required=self._required))
+        }
 
 
 def _complain(error: ApiError) -> None:

@@ -22,6 +22,7 @@ from usbdra.kube.types import EVENT, Kind, Object
 from usbdra.kube.watch import Change, Lister, Reflector
 from usbdra.locks import ProcessLock
 from usbdra.resetword import Request
+from usbdra.slices.assigned import device_name
 from usbdra.state.resets import ResetRecord, ResetSchema
 from usbdra.state.store import RecordStore
 from usbdra.types import DeviceName, NodeName
@@ -111,8 +112,7 @@ class Resets:
             await self._tell(item, request, error.reason, f"not reset: {error}", warning=True)
 
     async def _once(self, item: Object, request: Request) -> None:
-        said = (item.get("status") or {}).get("attributes") or {}
-        name = DeviceName(said.get("name") or item["metadata"]["name"])
+        name = device_name(item)
         record = self._store.load(name)
         if record is not None and record.token == request.token:
             if not record.done:

@@ -22,6 +22,7 @@ from usbdra.kube.types import NODE, RESOURCE_CLAIM, Object
 from usbdra.pki.authority import Pair, sign_peer
 from usbdra.pki.grants import Grant, parse_grant
 from usbdra.pki.request import PeerRequest, read_peer_request
+from usbdra.slices.assigned import assigned_to
 from usbdra.types import DeviceName, NodeName, outside_node
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Granting:
         for item in listed.get("items") or ():
             attributes = (item.get("status") or {}).get("attributes") or {}
             if attributes.get("name") == grant.device:
-                return str((item.get("spec") or {}).get("assignedNamespace") or "")
+                return assigned_to(item)
         return None
 
 

@@ -20,6 +20,7 @@ from usbdra.kube import errors
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import Kind, Object
 from usbdra.kube.watch import Reflector
+from usbdra.slices.assigned import assigned_to, device_name, taints
 from usbdra.slices.build import Taint
 from usbdra.slices.outside import HostOwner, build_outside
 from usbdra.slices.publish import Api as SliceApi
@@ -155,11 +156,8 @@ class OutsideHost:
         cannot be reached."""
         found = [] if self._answers else [Taint(self._contract.key("unreachable"), "")]
         if self._assignment != "Off":
-            assigned = self._assigned.get(device)
-            if assigned:
-                found.append(Taint(self._contract.key("assigned"), assigned))
-            elif assigned is None or self._assignment == "Required":
-                found.append(Taint(self._contract.key("unassigned"), ""))
+            required, assigned = self._assignment == "Required", self._assigned.get(device)
+            found.extend(taints(self._contract, assigned, required=required))
         return found
 
     async def _follow_assignments(self) -> None:
@@ -170,7 +168,7 @@ class OutsideHost:
             on_error=self._complain,
         )
         async for _ in reflector.run():
-            now = dict(_assigned(item) for item in reflector.cache.values())
+            now = {device_name(item): assigned_to(item) for item in reflector.cache.values()}
             if now != self._assigned or not self._known.is_set():
                 self._assigned = now
                 self._publisher.wake()
@@ -204,10 +202,3 @@ class OutsideHost:
 
     def _complain(self, error: errors.ApiError) -> None:
         log.warning("host %s: %s", self._host, error)
-
-
-def _assigned(item: Object) -> tuple[DeviceName, str]:
-    """(a device's name on its host, its namespace or "")."""
-    attributes = (item.get("status") or {}).get("attributes") or {}
-    name = attributes.get("name") or item["metadata"]["name"]
-    return DeviceName(name), (item.get("spec") or {}).get("assignedNamespace") or ""
