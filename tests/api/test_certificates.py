@@ -19,11 +19,11 @@ from tests.api.accounts import Accounts
 from tests.api.chart import GROUP, NAMESPACE, installed
 from tests.api.conftest import MakeNode
 from tests.cluster.api import ClusterApi
-from usbdra.agent.asking import USAGES
 from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.controller.issuing import CertificateSettings, Issuing
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
+from usbdra.kube.signing import USAGES
 from usbdra.kube.types import CONFIG_MAP, CSR, NODE, SECRET, Object
 from usbdra.pki import held, sets, trust
 from usbdra.pki.authority import new_key

@@ -17,10 +17,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from usbdra.agent.asking import ask
 from usbdra.agent.options import AgentOptions
 from usbdra.errors import ConfigError, UsbdraError
 from usbdra.kube.addresses import internal_addresses
+from usbdra.kube.signing import ask
 from usbdra.kube.types import CONFIG_MAP, NODE, Kind, Object
 from usbdra.kube.watch import Change, Lister, Reflector
 from usbdra.pki import held, sets, trust

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from usbdra.agent.asking import Api as Asking
-from usbdra.agent.asking import ask
 from usbdra.agent.options import AgentOptions
 from usbdra.errors import NotFound, Refused
 from usbdra.importer.dial import Link, dial
 from usbdra.kube import errors
 from usbdra.kube.custom import GRANT_SIGNER, Contract
+from usbdra.kube.signing import Api as Asking
+from usbdra.kube.signing import ask
 from usbdra.kube.types import NODE, Kind, Object
 from usbdra.pki import files
 from usbdra.pki.authority import Pair, new_key, read_certificates

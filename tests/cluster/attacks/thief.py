@@ -24,7 +24,7 @@ from tests.cluster.api import ClusterApi
 from tests.cluster.attacks.scene import Scene
 from tests.cluster.certs import write_private
 from tests.cluster.driver import DRIVER, GROUP, NAMESPACE
-from usbdra.agent.asking import USAGES
+from usbdra.kube.signing import USAGES
 from usbdra.pki.authority import new_key
 from usbdra.pki.request import make_request
 from usbdra.usbip.extension import ClaimRef

@@ -6,19 +6,15 @@ Owns the calls. A key that is made here is written where the user said and nowhe
 
 from __future__ import annotations
 
-import asyncio
-import base64
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from usbdra.cli.kubectl.views import condition
 from usbdra.errors import ConfigError, DeviceBusy, NotFound, OutOfTime, Refused
-from usbdra.kube import errors
+from usbdra.kube import errors, signing
 from usbdra.kube.custom import HOST_SIGNER, Contract
 from usbdra.kube.types import CONFIG_MAP, CSR, Object
-from usbdra.kube.watch import Change, Reflector
 from usbdra.types import outside_node
 
 if TYPE_CHECKING:
@@ -26,7 +22,6 @@ if TYPE_CHECKING:
 
 BUNDLE, BUNDLE_KEY = "usbdra-trust", "ca.crt"
 MANAGER = "kubectl-usb"
-USAGES = ["digital signature", "client auth", "server auth"]
 ANSWER_SECONDS = 30.0
 """For the controller, which signs at once."""
 
@@ -102,13 +97,7 @@ async def signed(
     from usbdra.slices.limits import digest
 
     name = f"usbdra-host-{host}-{digest(pem.decode('ascii', 'replace'), str(_now()))}"
-    spec = {
-        "request": base64.b64encode(pem).decode(),
-        "signerName": names.key(HOST_SIGNER),
-        "usages": USAGES,
-    }
-    head = {"apiVersion": CSR.api_version, "kind": CSR.kind}
-    made = await client.create(CSR, {**head, "metadata": {"name": name}, "spec": spec})
+    made = await signing.create(client, name, pem, names.key(HOST_SIGNER))
     approval = {
         "type": "Approved",
         "status": "True",
@@ -117,32 +106,16 @@ async def signed(
     }
     status = {**(made.get("status") or {}), "conditions": [approval]}
     await client.replace(CSR, {**made, "status": status}, subresource="approval")
-    cert = await _answer(client, name)
-    # Now it is there: a CA is published before it signs.
-    trust = await client.get(CONFIG_MAP, BUNDLE, namespace)
-    return Signed(cert, str((trust.get("data") or {}).get(BUNDLE_KEY, "")).encode())
-
-
-async def _answer(client: KubeClient, name: str) -> bytes:
     try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            async for change in Reflector(client, CSR, fields=f"metadata.name={name}").run():
-                if isinstance(change, Change) and (found := _signed_in(change.new or {}, name)):
-                    return base64.b64decode(found)
+        cert = await signing.answer(client, name, ANSWER_SECONDS)
     except TimeoutError as error:
         raise OutOfTime(
             f"nobody signed request {name} within {ANSWER_SECONDS:.0f} s; is usbdra controller "
             "running, with outsideHosts.enabled?"
         ) from error
-    raise AssertionError("a reflector ends by cancellation only")
-
-
-def _signed_in(item: Mapping[str, Any], name: str) -> str | None:
-    status = item.get("status") or {}
-    for one in status.get("conditions") or ():
-        if one["type"] in ("Denied", "Failed"):
-            raise Refused(f"request {name}: {one.get('message') or one['type']}")
-    return status.get("certificate")
+    # Now it is there: a CA is published before it signs.
+    trust = await client.get(CONFIG_MAP, BUNDLE, namespace)
+    return Signed(cert, str((trust.get("data") or {}).get(BUNDLE_KEY, "")).encode())
 
 
 async def require_unused(client: KubeClient, names: Contract, host: str) -> None:

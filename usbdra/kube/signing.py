@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One CertificateSigningRequest: made, and waited for until somebody has answered it.
 
-Owns the way through the API and back. What is asked for is the caller's.
+Owns the way through the API and back. What is asked for is the caller's, and who approves.
 """
 
 from __future__ import annotations
@@ -33,6 +33,22 @@ async def ask(
 
     Raises Refused with the signer's reason, ApiError; ApiUnavailable when nobody answers in time.
     """
+    await create(api, name, request, signer, lifetime)
+    try:
+        return await answer(api, name, patience)
+    except TimeoutError as error:
+        raise errors.ApiUnavailable(
+            f"certificate request {name}",
+            0,
+            "NoAnswer",
+            f"nobody signed it within {patience:.0f} s; is usbdra controller running?",
+        ) from error
+
+
+async def create(
+    api: Api, name: str, request: bytes, signer: str, lifetime: int | None = None
+) -> Object:
+    """Make the request's object, for a peer's certificate. Raises ApiError."""
     spec: Object = {
         "request": base64.b64encode(request).decode(),
         "signerName": signer,
@@ -41,28 +57,20 @@ async def ask(
     if lifetime is not None:
         spec["expirationSeconds"] = lifetime
     head = {"apiVersion": CSR.api_version, "kind": CSR.kind}
-    await api.create(CSR, {**head, "metadata": {"name": name}, "spec": spec})
-    try:
-        return base64.b64decode(await _answer(api, name, patience))
-    except ValueError as error:
-        raise Refused("the signer's answer is not base64") from error
+    return await api.create(CSR, {**head, "metadata": {"name": name}, "spec": spec})
 
 
-async def _answer(api: Api, name: str, patience: float) -> str:
-    """What the signer put into the request's status, base64 of PEM."""
+async def answer(api: Api, name: str, patience: float) -> bytes:
+    """The certificate's PEM, waited for. Raises Refused with the signer's reason, ApiError,
+    TimeoutError."""
     requests = Reflector(api, CSR, fields=f"metadata.name={name}")
-    try:
-        async with asyncio.timeout(patience):
-            async for change in requests.run():
-                if isinstance(change, Change) and (answer := _answer_in(change, name)):
-                    return answer
-    except TimeoutError as error:
-        raise errors.ApiUnavailable(
-            f"certificate request {name}",
-            0,
-            "NoAnswer",
-            f"nobody signed it within {patience:.0f} s; is usbdra controller running?",
-        ) from error
+    async with asyncio.timeout(patience):
+        async for change in requests.run():
+            if isinstance(change, Change) and (found := _answer_in(change, name)):
+                try:
+                    return base64.b64decode(found)
+                except ValueError as error:
+                    raise Refused("the signer's answer is not base64") from error
     raise AssertionError("a reflector ends by cancellation only")
 
 
