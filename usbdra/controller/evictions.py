@@ -49,27 +49,26 @@ class Evictions:
     ) -> None:
         self._api = api
         self._reporter = (driver, identity)
-        self._claims: dict[str, Object] = {}
+        self._lost: dict[str, tuple[Object, list[str]]] = {}
         self.queue = WorkQueue(self._evict, workers=2, backoff=backoff)
 
     def put(self, key: Key, claim: Object | None) -> None:
         """A claim as it is now, None when it is gone."""
         name = "/".join(key)
-        if claim is not None and lost(claim, self._reporter[0]):
-            self._claims[name] = claim
+        if claim is not None and (devices := lost(claim, self._reporter[0])):
+            self._lost[name] = claim, devices
             self.queue.add(name)
         else:
-            self._claims.pop(name, None)
+            self._lost.pop(name, None)
 
     async def _evict(self, name: str) -> None:
-        claim = self._claims.get(name)
-        if claim is None:
+        if name not in self._lost:
             return
+        claim, devices = self._lost[name]
         namespace = claim["metadata"]["namespace"]
-        devices = ", ".join(lost(claim, self._reporter[0]))
+        note = f"claim {claim['metadata']['name']} lost {', '.join(devices)}"
         for pod in consumers(claim):
             if await self._ask(pod, namespace):
-                note = f"claim {claim['metadata']['name']} lost {devices}"
                 log.info("pod evicted", extra={"pod": f"{namespace}/{pod.name}", "note": note})
                 await self._tell(pod, namespace, note)
 
