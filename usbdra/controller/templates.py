@@ -16,7 +16,7 @@ from typing import Any
 from usbdra.controller.acts import Object
 from usbdra.controller.published import Published, Reach
 from usbdra.kube.custom import MANAGED_BY, MANAGER, Contract
-from usbdra.slices.build import node_value
+from usbdra.slices.attributes import node_value
 from usbdra.slices.limits import digest
 
 PARAMETERS = "USBDeviceConfig"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a node's offers and free ports to the ResourceSlices it publishes.
 
-Owns pools, device entries and their attributes. Pure: the same input gives the same output in
-the same order, so a publisher can compare and write only what changed. Must not talk to
-anyone; publishing is another module's work.
+Owns pools and device entries; their attributes are attributes.py's. Pure: the same input gives
+the same output in the same order, so a publisher can compare and write only what changed. Must
+not talk to anyone; publishing is another module's work.
 
 A node has up to three pools, named so that no driver or node shares one:
 
@@ -24,7 +24,8 @@ from typing import Any
 
 from usbdra.errors import ConfigError
 from usbdra.slices import limits
-from usbdra.types import DeviceName, Hub, Offer, Speed, SpeedClass, UsbDevice, outside_host
+from usbdra.slices.attributes import attributes, node_value, typed_attributes
+from usbdra.types import DeviceName, Hub, Offer, outside_host
 
 DEFAULT_GROUP = "virtualization.deckhouse.io"
 API_VERSION = "resource.k8s.io/v1"
@@ -35,8 +36,6 @@ _LINK = re.compile(rf"(?:{DIRECT}|vhci-({'|'.join(hub.value for hub in Hub)}))(?
 
 Manifest = dict[str, Any]
 """One API object as it goes to JSON or YAML."""
-
-Value = str | int | bool | None
 
 
 class Visibility(Enum):
@@ -120,47 +119,6 @@ def build(
     ]
 
 
-def attributes(offer: Offer, node: str) -> dict[str, Value]:
-    """A device's attributes, empty ones left out, before they take the API's form.
-
-    `speed` is whole Mbit/s (1.5 gives 1). `speedClass` of a device that may cross nodes is the
-    class of the hub it needs there, so that it equals the attribute of the port claimed with
-    it: low and full speed devices, once allowed to cross, say `high`.
-    """
-    device = offer.device
-    texts: dict[str, Value] = {
-        "kind": "usb",
-        "name": offer.name,
-        "node": node_value(node),
-        "vendorID": device.vendor_id,
-        "productID": device.product_id,
-        "bcd": device.bcd,
-        "manufacturer": limits.clean_text(device.manufacturer or ""),
-        "product": limits.clean_text(device.product or ""),
-        "serial": limits.clean_text(device.serial or ""),
-        "bus": device.busnum,
-        "deviceNumber": device.devnum,
-        "busID": limits.clean_text(device.busid),
-        "portPath": limits.clean_text(device.port_path),
-        "speed": None if device.speed is Speed.UNKNOWN else int(float(device.speed.mbit_text)),
-        "speedClass": _speed_class(offer),
-        "class": f"{device.class_code:02x}",
-        "interfaceClasses": limits.clean_text(",".join(interface_classes(device))),
-        "isochronous": device.isochronous,
-    }
-    return {key: value for key, value in texts.items() if value is not None and value != ""}
-
-
-def interface_classes(device: UsbDevice) -> list[str]:
-    """The classes of the device's interfaces as two hex digits, each once, in order."""
-    return [f"{code:02x}" for code in sorted({i.class_code for i in device.interfaces})]
-
-
-def node_value(node: str) -> str:
-    """The node's name as an attribute value; what is too long keeps its start and gets a hash."""
-    return limits.shorten(node, limits.MAX_VALUE_BYTES)
-
-
 def parse_link(name: str) -> Hub | str | None:
     """What a device of the pool `usblink-<node>` stands for: a hub, or DIRECT; None for neither.
 
@@ -182,21 +140,23 @@ def slice_name(pool: str, number: int, driver: str) -> str:
     return limits.shorten(pool, limits.MAX_SUBDOMAIN_LENGTH - len(ending)) + ending
 
 
+def label_selector(labels: Mapping[str, str]) -> str:
+    """Of exactly the objects with these labels."""
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def owned(manifest: Manifest, labels: Mapping[str, str], reference: Manifest) -> Manifest:
+    """The manifest with labels and owner reference."""
+    meta = {**manifest["metadata"], "labels": dict(labels), "ownerReferences": [reference]}
+    return {**manifest, "metadata": meta}
+
+
 def _publishable(offers: Iterable[Offer]) -> Iterator[Offer]:
     seen: set[str] = set()
     for offer in sorted(offers, key=lambda o: (o.name, o.device.busid)):
         if offer.usable and offer.name not in seen and limits.is_dns_label(offer.name):
             seen.add(offer.name)
             yield offer
-
-
-def _speed_class(offer: Offer) -> str | None:
-    own = offer.device.speed.speed_class
-    if own is None:
-        return None
-    if offer.exportable and own in (SpeedClass.LOW, SpeedClass.FULL):
-        return Hub.HIGH.value
-    return own.value
 
 
 def _device(offer: Offer, options: SliceOptions) -> Manifest:
@@ -302,16 +262,3 @@ def pool_slices(form: PoolForm, devices: list[Manifest], selection: Manifest) ->
         }
         for number, part in enumerate(parts)
     ]
-
-
-def typed_attributes(values: Mapping[str, Value]) -> dict[str, Manifest]:
-    """Values in the API's form: a union of `string`, `int` and `bool`."""
-    typed: dict[str, Manifest] = {}
-    for key, value in values.items():
-        if isinstance(value, bool):
-            typed[key] = {"bool": value}
-        elif isinstance(value, int):
-            typed[key] = {"int": value}
-        elif value is not None:
-            typed[key] = {"string": value}
-    return typed

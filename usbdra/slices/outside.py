@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from usbdra.errors import ConfigError
 from usbdra.slices import limits
+from usbdra.slices.attributes import Facts, Value, described, typed_attributes
 from usbdra.slices.build import (
     Manifest,
     PoolForm,
     Taint,
-    Value,
     every_importer,
+    label_selector,
+    owned,
     pool_slices,
-    typed_attributes,
     with_taints,
 )
 from usbdra.types import DeviceName, Hub, RemoteDevice, Speed, outside_node
@@ -54,8 +54,7 @@ class HostOwner:
         reference = {
             "apiVersion": self.api_version, "kind": self.kind, "name": self.host, "uid": self.uid,
         }  # fmt: skip
-        meta = {**manifest["metadata"], "labels": self.labels, "ownerReferences": [reference]}
-        return {**manifest, "metadata": meta}
+        return owned(manifest, self.labels, reference)
 
 
 def labels_of(host: str, driver: str) -> dict[str, str]:
@@ -65,7 +64,7 @@ def labels_of(host: str, driver: str) -> dict[str, str]:
 
 def selector_of(host: str, driver: str) -> str:
     """The label selector of a host's slices."""
-    return ",".join(f"{key}={value}" for key, value in labels_of(host, driver).items())
+    return label_selector(labels_of(host, driver))
 
 
 def check_host(name: str) -> None:
@@ -99,26 +98,13 @@ def build_outside(
 
 
 def _attributes(device: RemoteDevice, host: str) -> dict[str, Value]:
-    """As slices/build.py says them of a node's devices, as far as the protocol tells."""
+    """As of a node's devices, as far as the protocol tells."""
     speed = Speed.from_code(device.speed_code)
-    values: dict[str, Any] = {
-        "kind": "usb",
-        "name": device.name,
-        "node": outside_node(host),
-        "vendorID": device.vendor_id,
-        "productID": device.product_id,
-        "bcd": device.bcd,
-        "manufacturer": limits.clean_text(device.manufacturer or ""),
-        "product": limits.clean_text(device.product or ""),
-        "serial": limits.clean_text(device.serial or ""),
-        "bus": device.busnum,
-        "deviceNumber": device.devnum,
-        "busID": limits.clean_text(device.busid),
-        "speed": None if speed is Speed.UNKNOWN else int(float(speed.mbit_text)),
-        "speedClass": None if speed is Speed.UNKNOWN else Hub.for_speed(speed).value,
-        "class": f"{device.class_code:02x}",
-        "interfaceClasses": limits.clean_text(
-            ",".join(f"{code:02x}" for code in sorted({one[0] for one in device.interfaces}))
-        ),
-    }
-    return {key: value for key, value in values.items() if value is not None and value != ""}
+    facts = Facts(
+        name=device.name,
+        node=outside_node(host),
+        speed=speed,
+        speed_class=None if speed is Speed.UNKNOWN else Hub.for_speed(speed).value,
+        interface_classes=frozenset(one[0] for one in device.interfaces),
+    )
+    return described(device, facts)

@@ -20,6 +20,7 @@ from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.kube.watch import Key, Lister, Reflector, Synced
 
 from . import limits
+from .build import label_selector, owned
 from .reconcile import Delete, Write, covers, dropped_fields, plan
 
 log = logging.getLogger(__name__)
@@ -82,13 +83,12 @@ class Owner:
     @property
     def selector(self) -> str:
         """The label selector of exactly our slices."""
-        return ",".join(f"{key}={value}" for key, value in self.labels.items())
+        return label_selector(self.labels)
 
     def own(self, manifest: Object) -> Object:
         """The manifest with labels and owner reference."""
         reference = {"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.uid}
-        meta = {**manifest["metadata"], "labels": self.labels, "ownerReferences": [reference]}
-        return {**manifest, "metadata": meta}
+        return owned(manifest, self.labels, reference)
 
 
 @dataclass(slots=True)

@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 from tests.unit.slices.api_limits import problems
 from tests.unit.slices.samples import device, offer
 from usbdra.errors import ConfigError
+from usbdra.slices.attributes import attributes, node_value
 from usbdra.slices.build import (
     Layout,
     SliceOptions,
     Taint,
     Visibility,
-    attributes,
     build,
-    node_value,
 )
 from usbdra.types import DeviceName, Hub, Offer, Speed, UsbInterface
 
