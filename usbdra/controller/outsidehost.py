@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from usbdra.controller.acting import FIELD_MANAGER
 from usbdra.controller.conditions import Condition, merged
 from usbdra.errors import UsbdraError
 from usbdra.kube import errors
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 2.0
 """Until the second look at one that did not; if that fails too, it is not ready."""
-_MANAGER = "usbdra-controller"
 
 
 class Api(SliceApi, Protocol):
@@ -193,7 +193,7 @@ class OutsideHost:
         }
         try:
             await self._api.apply(
-                self._contract.host, dict(body), manager=_MANAGER, subresource="status"
+                self._contract.host, dict(body), manager=FIELD_MANAGER, subresource="status"
             )
         except errors.ApiError as error:
             self._complain(error)
