@@ -67,12 +67,19 @@ class Gadgets:
         self.published(serial)
         return gadget
 
-    def published(self, serial: str) -> dict[str, Any]:
-        """Wait until a slice has the device; its attributes as the driver published them."""
+    def published(self, serial: str, *, tainted: bool = True) -> dict[str, Any]:
+        """Wait until a slice has the device; its attributes as the driver published them.
+
+        A device that is new to the cluster bears a taint until the controller has written down
+        that it is nobody's: the scheduler passes it over so long. With `tainted` false that is
+        waited for as well.
+        """
 
         def find(slices: list[Any]) -> dict[str, Any] | None:
             for item in slices:
                 for device in item.spec.devices or []:
+                    if device.taints and not tainted:
+                        continue
                     values = {name: _value(v) for name, v in (device.attributes or {}).items()}
                     if values.get("serial") == serial:
                         return {"device": device.name, "pool": item.spec.pool.name, **values}
