@@ -39,14 +39,17 @@ from usbdra.agent.views import PublishedDevices
 from usbdra.cli.kubectl import hosts
 from usbdra.cli.kubectl.program import program
 from usbdra.cli.main import run
+from usbdra.controller import outsidelink
 from usbdra.controller.issuing import CertificateSettings
 from usbdra.controller.options import ControllerOptions
 from usbdra.controller.outsidesettings import OutsideSettings
 from usbdra.controller.parts import Office, factories, run_parts
-from usbdra.discovery.inventory import scan
+from usbdra.discovery.inventory import Inventory
+from usbdra.discovery.live import LiveInventory
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.errors import PeerRefused, Refused
 from usbdra.exporter.bind import Binder
+from usbdra.exporter.editions import Editions
 from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.outside import GrantGuard
 from usbdra.exporter.policy import AccessPolicy
@@ -102,13 +105,20 @@ class Host:
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
         """`usbdra serve`, as far as the network sees it."""
-        kernel = self.kernel
+        kernel, editions = self.kernel, Editions()
+        live = LiveInventory(Inventory(kernel.root, node="x"), kernel.events)
         limits = BindLimits(status=0.2, driver=0.1)
         stub = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub, limits=limits)
         binder = Binder(kernel.root, events=kernel.events, in_use=lambda busid: None, host=stub)
         broker = LocalBroker(
-            binder, lambda: scan(kernel.root, node="x"), authorise=GrantGuard("pi").authorise
+            binder,
+            lambda: live.snapshot,
+            authorise=GrantGuard("pi").authorise,
+            on_session=editions.changed,
         )
+        following = [
+            asyncio.create_task(one) for one in (live.run(), editions.follow(live.watch()))
+        ]
         await broker.start()
         server = ExporterServer(
             broker,
@@ -116,10 +126,13 @@ class Host:
             identity=Identity(TlsFiles.in_directory(self.directory)),
             encryption=Encryption.ALLOWED,
             policy=AccessPolicy(others=frozenset({CONTROLLER})),
-            visited=Visits(HostRenewal(self.directory, "pi"), broker),
+            visited=Visits(HostRenewal(self.directory, "pi"), broker, editions),
         )
         async with server:
             yield
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
         await broker.stop()
 
 
@@ -142,8 +155,10 @@ async def admin(accounts: Accounts, api: ClusterApi) -> AsyncIterator[KubeClient
 
 
 @asynccontextmanager
-async def controller(accounts: Accounts, port: int) -> AsyncIterator[None]:
-    """A whole controller with its own account."""
+async def controller(
+    accounts: Accounts, port: int, look_seconds: float = 0.5
+) -> AsyncIterator[None]:
+    """A whole controller with its own account. look_seconds: between looks at a silent host."""
     client = await accounts.client(NAMESPACE, "usbdra-controller")
     options = ControllerOptions(
         identity="one",
@@ -152,7 +167,10 @@ async def controller(accounts: Accounts, port: int) -> AsyncIterator[None]:
         absent_grace=2.0,
         certificates=CertificateSettings(signer=f"{GROUP}/usbdra-node"),
         outside=OutsideSettings(
-            port=port, encryption=Encryption.ALLOWED, assignment="Required", look_seconds=0.5
+            port=port,
+            encryption=Encryption.ALLOWED,
+            assignment="Required",
+            look_seconds=look_seconds,
         ),
     )
     task = asyncio.create_task(run_parts(Office(client, options), factories(options)))
@@ -304,6 +322,25 @@ async def test_a_device_outside_is_used_like_one_of_a_node(
         name = slice_name(POOL, 0, CONTRACT.driver)
         await until(admin, RESOURCE_SLICE, name, lambda item: item is None)
         assert not await exists(admin, HOSTS, "pi")
+
+
+async def test_a_plug_is_told_by_the_host(
+    plane: Alone, accounts: Accounts, admin: KubeClient, host: Host,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    async with controller(accounts, host.port):
+        await until(admin, NUSB, STICK, lambda item: item is None)
+        await added(host, plane, capsys)
+    # From here on the clock looks in an hour: what is shown before was told.
+    monkeypatch.setattr(outsidelink, "WAIT_SECONDS", 300)
+    async with host.serving(), controller(accounts, host.port, look_seconds=3600):
+        await until(admin, NUSB, STICK, has("Ready", "Ready"))
+        second = host.kernel.stub.plug(4, serial=b"B2")
+        await until(admin, NUSB, "usb-0781-5581-b2", has("Ready", "Ready"))
+        await until(admin, HOSTS, "pi", lambda item: (item or {})["status"]["devices"] == 2)
+        host.kernel.stub.unplug(second)
+        await until(admin, NUSB, "usb-0781-5581-b2", has("Ready", "NotFound"))
+        await until(admin, HOSTS, "pi", lambda item: (item or {})["status"]["devices"] == 1)
 
 
 async def test_nobody_publishes_in_anothers_place(

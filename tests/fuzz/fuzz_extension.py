@@ -47,8 +47,8 @@ SEEDS = (
     GrantReply(STICK, (("bind", 0.1),)),
     Refusal("InUse", "held by claim lab/one"),
     [STICK],
-    InventoryRequest("CAs", "certificate", ("s1",)),
-    Inventory((STICK,), "request", (HeldSession("s1", "usb-stick", CLAIM, "node-b"),)),
+    InventoryRequest("CAs", "certificate", ("s1",), "e-1", 60),
+    Inventory((STICK,), "request", (HeldSession("s1", "usb-stick", CLAIM, "node-b"),), "e-2"),
 )
 
 

@@ -60,6 +60,7 @@ class DevicesPart:
             What.POD: POD,
             What.ATTACHMENT: contract.attachment,
         }
+        self._endings = office.endings
         metering = office.metering
         self.queue = WorkQueue(
             self._reconcile, workers=options.workers, on_done=partial(metering.looked, "devices")
@@ -147,12 +148,16 @@ class DevicesPart:
         self._look_at(self._world.put(what, key, item))
         if what is What.CLAIM:
             self.evictions.put(key, item)
+            if item is None or "status" not in item:  # see _claim: it has no device of ours
+                self._endings.tell(key)
 
     def _put_slice(self, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put_slice(key[1], item["part"] if item else None))
 
     def _put_node(self, key: Key, item: Object | None) -> None:
         self._look_at(self._world.put_node(key[1], item["ready"] if item else None))
+        if item is None:
+            self._endings.tell(key)
 
     def _put_host(self, key: Key, item: Object | None) -> None:
         place = outside_node(key[1])

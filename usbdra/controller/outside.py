@@ -11,19 +11,17 @@ import asyncio
 import logging
 
 from usbdra.controller import castore
-from usbdra.controller.outsidehost import OutsideHost, Seen
+from usbdra.controller.outsidehost import OutsideHost
+from usbdra.controller.outsidelink import OutsideLink
 from usbdra.controller.outsidesessions import SessionCheck
 from usbdra.controller.outsidesettings import OutsideSettings
 from usbdra.controller.ownpeer import OwnPeer
-from usbdra.errors import LinkError, UsbdraError
-from usbdra.importer.dial import dial
+from usbdra.errors import UsbdraError
 from usbdra.kube import errors
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import Object
-from usbdra.kube.watch import Change, Reflector
-from usbdra.types import outside_node
-from usbdra.usbip.extension import InventoryRequest
+from usbdra.kube.watch import Change, Key, Reflector
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +43,13 @@ class OutsidePart:
         self._settings = settings
         self._self = OwnPeer(api, names)
         self._sessions = SessionCheck(api, contract)
-        self._certificates: dict[str, str] = {}
-        self._over: dict[str, tuple[str, ...]] = {}
+        self._links: dict[str, OutsideLink] = {}
         self._followed: dict[str, tuple[tuple[str, str], asyncio.Task[None]]] = {}
+
+    def ended(self, key: Key) -> None:
+        """See outsidelink.py: sessions that stand on it may be over."""
+        for link in self._links.values():
+            link.ended(key)
 
     async def run(self) -> None:
         """Follow all hosts until cancelled."""
@@ -71,44 +73,33 @@ class OutsidePart:
 
     async def _follow(self, item: Object) -> None:
         """One host's mistake must not cost the others their looks."""
+        name = str(item["metadata"]["name"])
         while True:
-            host = OutsideHost(
+            try:
+                await self._follow_over(self._link_to(item), item)
+            except Exception:
+                log.exception("host %s is looked at anew", name)
+            await asyncio.sleep(RESTART_SECONDS)
+
+    async def _follow_over(self, link: OutsideLink, item: Object) -> None:
+        name = str(item["metadata"]["name"])
+        self._links[name] = link
+        try:
+            await OutsideHost(
                 self._api,
                 self._contract,
                 item,
-                self._look,
+                link.look,
                 assignment=self._settings.assignment,
                 seconds=self._settings.look_seconds,
-            )
-            try:
-                await host.run()
-            except Exception:
-                log.exception("host %s is looked at anew", item["metadata"]["name"])
-            await asyncio.sleep(RESTART_SECONDS)
+            ).run()
+        finally:
+            del self._links[name]
+            link.close()
 
-    async def _look(self, host: str, address: str) -> Seen:
-        """What the host has; it is brought the CAs to believe, and its next certificate when it
-        has asked for one. Raises UsbdraError."""
-        await self._self.refresh()
-        try:
-            async with await dial(
-                address,
-                self._settings.port,
-                identity=self._self,
-                expect=outside_node(host),
-                encryption=self._settings.encryption,
-            ) as link:
-                brought = InventoryRequest(
-                    self._self.bundle, self._certificates.pop(host, ""), self._over.pop(host, ())
-                )
-                found = await link.visit(brought)
-                if found.request:
-                    self._certificates[host] = self._self.sign_next(host, found.request)
-                self._over[host] = await self._sessions.over(host, found.sessions)
-                return Seen(found.devices, link.peer.not_after if link.peer else "")
-        except LinkError:
-            self._self.forget()
-            raise
+    def _link_to(self, item: Object) -> OutsideLink:
+        name, address = str(item["metadata"]["name"]), str(item["spec"]["address"])
+        return OutsideLink(name, address, self._self, self._sessions.over, self._settings)
 
 
 def _complain(error: UsbdraError) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One host outside the cluster: what it has is looked up, published, and whether it answers told.
 
-Owns the looks at the host, which are the one thing here that goes by the clock: the host knows
-nobody it could tell. The looks say as well that it is alive. Must not decide who may have a device.
+Owns when the host is looked at: again at once where it answers when it has news
+(outsidelink.py), by the clock where it is silent or too old for that. Must not decide who may have
+a device.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from usbdra.controller.acting import FIELD_MANAGER
 from usbdra.controller.conditions import Condition, merged
+from usbdra.controller.outsidelink import Seen
 from usbdra.errors import UsbdraError
 from usbdra.kube import errors
 from usbdra.kube.custom import Contract
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 
 AGAIN_SECONDS = 2.0
 """Until the second look at one that did not; if that fails too, it is not ready."""
+CALM = (0.1, 2.0)
+"""Shortest and longest pause after news, in seconds: what changes without an end costs no more."""
 
 
 class Api(SliceApi, Protocol):
@@ -51,16 +54,8 @@ class Api(SliceApi, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a host answered: its devices, and until when its certificate holds."""
-
-    devices: Sequence[RemoteDevice]
-    until: str = ""
-
-
-Look = Callable[[str, str], Awaitable[Seen]]
-"""Asks a host, by its name and address. Raises UsbdraError."""
+Look = Callable[[], Awaitable[Seen]]
+"""Asks the host; where it tells of news, returns when there is some. Raises UsbdraError."""
 
 
 class OutsideHost:
@@ -78,12 +73,12 @@ class OutsideHost:
         again: float = AGAIN_SECONDS,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """assignment: Off, Optional or Required, as agents are told it. seconds: between looks."""
+        """assignment: Off, Optional or Required, as agents are told it. seconds: between looks at
+        a host that tells nothing."""
         self._api = api
         self._contract = contract
         self._host = str(item["metadata"]["name"])
         self._uid = str(item["metadata"]["uid"])
-        self._address = str(item["spec"]["address"])
         self._status: Object = dict(item.get("status") or {})
         self._look = look
         self._assignment = assignment
@@ -91,6 +86,8 @@ class OutsideHost:
         self._clock = clock
         self._devices: Sequence[RemoteDevice] = ()
         self._answers = True
+        self._tells = False
+        self._calm = CALM[0]
         self._missed_one = False
         self._assigned: dict[DeviceName, str] = {}
         self._known = asyncio.Event()
@@ -117,10 +114,14 @@ class OutsideHost:
             await self._missed()
 
     async def _keep_looking(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._pauses[0])
+            await asyncio.sleep(self._calm if self._tells else self._pauses[0])
+            begun = loop.time()
             while not await self._tried():
                 await self._missed()
+            quick = loop.time() - begun < CALM[1]
+            self._calm = min(self._calm * 2, CALM[1]) if quick else CALM[0]
 
     async def _missed(self) -> None:
         await asyncio.sleep(self._pauses[1] if self._answers else self._pauses[0])
@@ -128,14 +129,14 @@ class OutsideHost:
     async def _tried(self) -> bool:
         """One look, and what follows. The first that fails may be a packet that was lost."""
         try:
-            seen = await self._look(self._host, self._address)
+            seen = await self._look()
         except UsbdraError as error:
             if self._missed_one:
                 await self._tell(False, error.reason, str(error), len(self._devices))
                 self._set(self._devices, answers=False)
             self._missed_one = True
             return False
-        self._missed_one = False
+        self._missed_one, self._tells = False, seen.tells
         self._set(seen.devices, answers=True)
         count = len(seen.devices)
         text = f"offers {count} device{'' if count == 1 else 's'}"

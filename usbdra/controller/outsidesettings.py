@@ -17,4 +17,4 @@ class OutsideSettings:
     assignment: str = "Off"
     """Off, Optional or Required, as agents are told it."""
     look_seconds: float = 10.0
-    """Between two looks at a host that answers: a plugged device is offered that much later."""
+    """Between two looks at a host that does not tell of news by itself, or does not answer."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from usbdra.controller.endings import Endings
 from usbdra.controller.issuing import Issuing
 from usbdra.controller.metering import Metering
 from usbdra.controller.options import ControllerOptions
@@ -33,6 +34,7 @@ class Office:
     options: ControllerOptions
     metering: Metering = field(default_factory=lambda: Metering(None))
     dump: StateDump = field(default_factory=StateDump)
+    endings: Endings = field(default_factory=Endings)
 
 
 class Part(Protocol):
@@ -86,7 +88,9 @@ def _outside(office: Office) -> Part:
 
     options = office.options
     assert options.outside is not None
-    return OutsidePart(office.api, options.contract, Names(options.namespace), options.outside)
+    part = OutsidePart(office.api, options.contract, Names(options.namespace), options.outside)
+    office.endings.follow(part.ended)
+    return part
 
 
 async def run_parts(office: Office, made_by: Sequence[tuple[str, Factory]]) -> None:

@@ -27,6 +27,7 @@ from usbdra.exporter.broker import Broker, Granted, GrantRequest, Peer
 from usbdra.exporter.policy import AccessPolicy
 from usbdra.exporter.refusals import refusal_of
 from usbdra.transport import sockets
+from usbdra.transport.ending import LinkEnd
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.types import RemoteDevice
 from usbdra.usbip.extension import GrantReply, Inventory, InventoryRequest
@@ -84,6 +85,7 @@ class Conversation:
         self._timeouts = timeouts
         self._session = ServerSession(extensions=peer.authenticated)
         self.granted = False
+        self._left = False
 
     async def run(self, heard: Callable[[], None] = lambda: None) -> None:
         """Answer requests until the peer leaves, has its device or has asked often enough.
@@ -97,7 +99,7 @@ class Conversation:
                 return
             heard()
             await self._answer(request)
-            if self.granted:
+            if self.granted or self._left:
                 return
 
     async def _read_request(self, *, first: bool) -> Request | None:
@@ -131,7 +133,7 @@ class Conversation:
             if not decision.allowed:
                 raise Refused(decision.public)
             if isinstance(request, InventoryRequest):
-                await self._list(await self._visited(self._peer, request))
+                await self._visit(request)
             elif isinstance(request, DevlistRequest):
                 await self._list()
             else:
@@ -140,6 +142,23 @@ class Conversation:
             raise
         except UsbdraError as exc:
             await self._refuse(request, exc)
+
+    async def _visit(self, request: InventoryRequest) -> None:
+        """Answer now or when there is news; a peer that leaves meanwhile is not waited with."""
+        if not request.wait:
+            await self._list(await self._visited(self._peer, request))
+            return
+        end = LinkEnd(self._sock)
+        visited = asyncio.ensure_future(self._visited(self._peer, request))
+        try:
+            await asyncio.wait((visited, end.ended), return_when=asyncio.FIRST_COMPLETED)
+            self._left = not visited.done()
+            if not self._left:
+                await self._list(visited.result())
+        finally:
+            end.close()
+            visited.cancel()
+            await asyncio.gather(visited, return_exceptions=True)
 
     async def _list(self, more: Inventory | None = None) -> None:
         devices = await self._visible()

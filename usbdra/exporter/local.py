@@ -43,7 +43,8 @@ class LocalBroker:
 
     `authorise` has the word on each request after policy; the default lets in whom the listener
     let in. A session that `outlived` its claim makes way for the next rightful one. What is
-    `held_here`, by this node's own consumers, is never given away. `ports` is told what is in use.
+    `held_here`, by this node's own consumers, is never given away. `ports` is told what is in use,
+    `on_session` that a session began or is over.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class LocalBroker:
         outlived: Outlived | None = None,
         held_here: HeldHere | None = None,
         ports: Ports | None = None,
+        on_session: Callable[[], None] = lambda: None,
     ) -> None:
         self._binder = binder
         self._snapshot = snapshot
@@ -62,6 +64,7 @@ class LocalBroker:
         self._outlived = outlived
         self._held_here = held_here
         self._ports = ports
+        self._on_session = on_session
         self._leases: dict[BusId, Lease] = {}
         self._failed: dict[BusId, UsbdraError | OSError] = {}
 
@@ -164,6 +167,7 @@ class LocalBroker:
             raise
         lease.end = end
         lease.follower = asyncio.create_task(self._follow(lease, end))
+        self._on_session()
 
     async def abandon(self, granted: Granted) -> None:
         """See Broker."""
@@ -325,6 +329,7 @@ class LocalBroker:
             del self._leases[lease.device.busid]
             if self._ports is not None:
                 self._ports.left(lease.syspath)
+            self._on_session()
 
     def _by_key(self, key: str) -> Lease | None:
         return next((one for one in self._leases.values() if one.session.key == key), None)

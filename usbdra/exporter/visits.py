@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a host outside a cluster does when the cluster's controller asks it for its devices.
 
-Owns the order: sessions that the controller says are over are ended, certificates taken in, then it
-is told what runs. From anybody else nothing is taken, and nobody else is told.
+Owns the order: sessions that the controller says are over are ended, certificates taken in, news
+waited for when it asks for that, then it is told what runs. From anybody else nothing is taken, and
+nobody else is told or waited with.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from usbdra.exporter.broker import Peer
+from usbdra.exporter.editions import Editions
 from usbdra.exporter.renewal import HostRenewal
 from usbdra.state.exports import Session
 from usbdra.types import CONTROLLER, DeviceName
@@ -29,9 +31,10 @@ class Sessions(Protocol):
 class Visits:
     """See exporter/conversation.py's Visited."""
 
-    def __init__(self, renewal: HostRenewal, sessions: Sessions) -> None:
+    def __init__(self, renewal: HostRenewal, sessions: Sessions, editions: Editions) -> None:
         self._renewal = renewal
         self._sessions = sessions
+        self._editions = editions
 
     async def __call__(self, peer: Peer, request: InventoryRequest) -> Inventory:
         """Take what is brought; what the controller is told."""
@@ -40,9 +43,13 @@ class Visits:
         for key in request.over:
             await self._sessions.end(key)
         asked = await self._renewal(peer, request)
+        if not asked:
+            await self._editions.after(request.seen, request.wait)
+        # Before anything is read: what changes meanwhile is in the next edition.
+        edition = self._editions.now
         held = (
             HeldSession(session.key, name, session.claim, session.node)
             for name, session in self._sessions.sessions()
             if session.claim is not None and session.node is not None
         )
-        return Inventory(request=asked, sessions=tuple(held))
+        return Inventory(request=asked, sessions=tuple(held), edition=edition)

@@ -141,9 +141,10 @@ class Link:
         return await self._ask(*session.request_inventory(), device="")
 
     async def visit(self, request: InventoryRequest) -> Inventory:
-        """The same, with what a cluster's controller brings a host and takes from it."""
+        """The same, with what a cluster's controller brings a host and takes from it; as long
+        as `request.wait` later where it asks for news."""
         self._require_authenticated("inventory")
-        return await self._ask(*session.request_visit(request), device="")
+        return await self._ask(*session.request_visit(request), device="", wait=request.wait)
 
     async def devlist(self) -> Sequence[RemoteDevice]:
         """What the exporter offers, as stock peers tell it: free devices without names."""
@@ -193,9 +194,11 @@ class Link:
     async def __aexit__(self, *exc_info: object) -> None:
         self.close()
 
-    async def _ask(self, message: bytes, reading: Reading[Answer[_T]], *, device: str) -> _T:
+    async def _ask(
+        self, message: bytes, reading: Reading[Answer[_T]], *, device: str, wait: int = 0
+    ) -> _T:
         sock = self._live()
-        deadline = sockets.deadline_in(self._timeouts.answer)
+        deadline = sockets.deadline_in(self._timeouts.answer + wait)
         what = f"the answer of {self.host}"
         await sockets.write_all(sock, message, deadline, f"request to {self.host}")
         while needed := reading.bytes_needed:

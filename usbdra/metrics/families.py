@@ -217,7 +217,7 @@ CONTROLLER: Sequence[Family] = (
     _counter(
         "usbdra_part_restarts_total",
         "Parts of the controller that failed and were made anew.",
-        Label("part", ("devices", "certificates", "attachments")),
+        Label("part", ("devices", "certificates", "outside", "attachments")),
     ),
     _gauge("usbdra_queue_depth", "Objects that wait to be looked at, or are looked at.", _QUEUE),
     _gauge("usbdra_queue_failing", "Objects whose last look failed.", _QUEUE),

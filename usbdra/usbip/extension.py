@@ -37,6 +37,8 @@ MAX_MESSAGE_BYTES = 1024
 MAX_TIMINGS = 16
 MAX_OVER = 16
 """Sessions that one visit ends; the next ends more."""
+MAX_WAIT = 300
+"""Seconds that an answer may be kept back for news."""
 
 _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
@@ -80,11 +82,15 @@ class GrantReply:
 class InventoryRequest:
     """A usbdra peer asks what is offered, with names. A cluster's controller brings its hosts
     outside what they cannot fetch: PEM of the CAs to believe, of their next certificate, and keys
-    of sessions whose claim or node is gone."""
+    of sessions whose claim or node is gone. Of a host whose last answer had an edition it asks,
+    by `seen` and `wait`, for the answer as soon as there is another edition, or after so many
+    seconds."""
 
     trust: str = ""
     certificate: str = ""
     over: tuple[str, ...] = ()
+    seen: str = ""
+    wait: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +106,12 @@ class HeldSession:
 @dataclass(frozen=True, slots=True)
 class Inventory:
     """What is offered; and from a host outside a cluster, for its controller, the PEM of a
-    certificate request and the sessions that run."""
+    certificate request, the sessions that run, and a word that stands for this state of it."""
 
     devices: tuple[RemoteDevice, ...] = ()
     request: str = ""
     sessions: tuple[HeldSession, ...] = ()
+    edition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +229,8 @@ def pack_inventory_request(request: InventoryRequest) -> bytes:
         "trust": request.trust,
         "certificate": request.certificate,
         "over": list(request.over[:MAX_OVER]),
+        "seen": request.seen,
+        "wait": request.wait,
     }
     found = {key: value for key, value in fields.items() if value}
     body = dump({"v": BODY_VERSION, **found}) if found else b""
@@ -240,6 +249,8 @@ def parse_inventory_request(body: bytes) -> InventoryRequest:
         text_of(fields, "trust", ""),
         text_of(fields, "certificate", ""),
         tuple(matching({"over": key}, "over", _UID) for key in over),
+        matching(fields, "seen", _UID) if "seen" in fields else "",
+        number_of(fields, "wait", 0, MAX_WAIT) if "wait" in fields else 0,
     )
 
 
@@ -257,6 +268,8 @@ def pack_inventory(devices: Sequence[RemoteDevice], more: Inventory | None = Non
         fields["request"] = more.request
     if more is not None and more.sessions:
         fields["sessions"] = [_session_fields(one) for one in more.sessions]
+    if more is not None and more.edition:
+        fields["edition"] = more.edition
     body = dump(fields)
     if len(body) > wire.MAX_INVENTORY_BODY:
         raise ValueError(f"an inventory of {len(devices)} devices takes {len(body)} bytes")
@@ -278,6 +291,7 @@ def parse_whole_inventory(body: bytes) -> Inventory:
         devices,
         text_of(fields, "request", ""),
         tuple(_parse_session(object_of(item, "session")) for item in sessions),
+        matching(fields, "edition", _UID) if "edition" in fields else "",
     )
 
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from tests.fakes.broker import STICK
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT
-from usbdra.controller import castore, outside
+from usbdra.controller import castore, outsidelink
 from usbdra.controller.outside import OutsidePart
 from usbdra.controller.outsidesettings import OutsideSettings
 from usbdra.controller.rotation import Authorities
@@ -46,16 +46,15 @@ class Network:
 
 
 class Link:
+    """Of a host that tells nothing by itself: an older program."""
+
     peer = None
 
     def __init__(self, network: Network, name: str) -> None:
         self._network = network
         self._name = name
 
-    async def __aenter__(self) -> Link:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
+    def close(self) -> None:
         """Nothing was opened."""
 
     async def visit(self, request: InventoryRequest) -> Inventory:
@@ -68,7 +67,7 @@ class Link:
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     made = Network()
-    monkeypatch.setattr(outside, "dial", made.dial)
+    monkeypatch.setattr(outsidelink, "dial", made.dial)
     return made
 
 

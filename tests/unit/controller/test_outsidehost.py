@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from tests.fakes.broker import STICK
+import pytest
+
+from tests.fakes.broker import KEYBOARD, STICK
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT
-from usbdra.controller.outsidehost import OutsideHost, Seen
+from usbdra.controller import outsidehost
+from usbdra.controller.outsidehost import OutsideHost
+from usbdra.controller.outsidelink import Seen
 from usbdra.errors import Unreachable, UsbdraError
 from usbdra.kube.types import RESOURCE_SLICE, Object
 
@@ -24,10 +28,10 @@ class Host:
     def __init__(self, api: FakeKube) -> None:
         self.api = api
         self.answers: asyncio.Queue[Seen | UsbdraError] = asyncio.Queue()
-        self.asked: list[tuple[str, str]] = []
+        self.asked = 0
 
-    async def look(self, host: str, address: str) -> Seen:
-        self.asked.append((host, address))
+    async def look(self) -> Seen:
+        self.asked += 1
         answer = await self.answers.get()
         if isinstance(answer, UsbdraError):
             raise answer
@@ -47,12 +51,14 @@ class Host:
 
 
 @asynccontextmanager
-async def running(api: FakeKube, assignment: str = "Off") -> AsyncIterator[Host]:
+async def running(
+    api: FakeKube, assignment: str = "Off", seconds: float = 0
+) -> AsyncIterator[Host]:
     item: Object = {"metadata": {"name": "pi"}, "spec": {"address": "192.0.2.7"}}
     host = Host(api)
     stored = api.put(CONTRACT.host, item)
     follower = OutsideHost(
-        api, CONTRACT, stored, host.look, assignment=assignment, seconds=0, again=0
+        api, CONTRACT, stored, host.look, assignment=assignment, seconds=seconds, again=0
     )
     task = asyncio.create_task(follower.run())
     try:
@@ -74,7 +80,6 @@ async def test_what_the_host_lists_is_published_and_its_state_told() -> None:
     async with running(api) as host:
         host.answers.put_nowait(Seen([STICK], "Jan  1 00:00:00 2030 GMT"))
         await until(lambda: bool(api.all(RESOURCE_SLICE)) and host.ready() == ("True", "Ready"))
-    assert host.asked[0] == ("pi", "192.0.2.7")
     status = api.all(CONTRACT.host)[0]["status"]
     assert status["devices"] == 1
     assert status["certificateUntil"] == "Jan  1 00:00:00 2030 GMT"
@@ -89,7 +94,7 @@ async def test_a_host_that_changes_nothing_costs_no_write() -> None:
         before = len(api.requests)
         for _ in range(3):
             host.answers.put_nowait(Seen([STICK]))
-        await until(lambda: len(host.asked) == 5)
+        await until(lambda: host.asked == 5)
         assert len(api.requests) == before
 
 
@@ -99,7 +104,7 @@ async def test_one_look_that_fails_is_nothing_two_are_a_host_that_is_not_ready()
         host.answers.put_nowait(Seen([STICK]))
         await until(lambda: host.ready() == ("True", "Ready"))
         host.answers.put_nowait(Unreachable("no route"))
-        await until(lambda: len(host.asked) == 3)
+        await until(lambda: host.asked == 3)
         assert host.ready() == ("True", "Ready")
         host.answers.put_nowait(Unreachable("no route"))
         await until(lambda: host.ready() == ("False", "Unreachable"))
@@ -117,7 +122,7 @@ async def test_what_an_earlier_controller_published_stays_until_the_host_answers
     async with running(api) as host:
         for _ in range(3):
             host.answers.put_nowait(Unreachable("no route"))
-        await until(lambda: host.ready() == ("False", "Unreachable") and len(host.asked) == 4)
+        await until(lambda: host.ready() == ("False", "Unreachable") and host.asked == 4)
         assert len(api.all(RESOURCE_SLICE)) == 1
         host.answers.put_nowait(Seen([]))
         await until(lambda: not api.all(RESOURCE_SLICE))
@@ -135,3 +140,19 @@ async def test_devices_carry_the_namespace_fence() -> None:
         await until(lambda: host.taints() == [[KEY("unassigned")]])
         api.put(CONTRACT.node_device, record)
         await until(lambda: host.taints() == [[KEY("assigned")]])
+
+
+async def test_who_tells_of_news_is_asked_again_without_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outsidehost, "CALM", (0.0, 0.0))
+    api = FakeKube()
+    async with running(api, seconds=3600) as host:
+        host.answers.put_nowait(Seen([STICK], tells=True))
+        host.answers.put_nowait(Seen([STICK, KEYBOARD], tells=True))
+        await until(lambda: len(host.taints()) == 2)
+        host.answers.put_nowait(Seen([], tells=False))
+        await until(lambda: not api.all(RESOURCE_SLICE))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert host.asked == 3, "who tells nothing is asked in an hour"

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from usbdra.exporter.broker import Peer
+from usbdra.exporter.editions import Editions
 from usbdra.exporter.renewal import HostRenewal
 from usbdra.exporter.visits import Visits
 from usbdra.state.exports import Session
@@ -38,17 +40,50 @@ async def test_the_controller_is_told_of_sessions_and_ends_those_that_are_over(
     tmp_path: Path,
 ) -> None:
     sessions = Sessions()
-    visits = Visits(HostRenewal(tmp_path, "pi"), sessions)
+    editions = Editions()
+    visits = Visits(HostRenewal(tmp_path, "pi"), sessions, editions)
     told = await visits(LEADER, InventoryRequest())
-    assert told == Inventory(sessions=(HeldSession("k1", "stick", CLAIM, "node-b"),))
-    assert await visits(LEADER, InventoryRequest(over=("k1", "none"))) == Inventory()
+    running = (HeldSession("k1", "stick", CLAIM, "node-b"),)
+    assert told == Inventory(sessions=running, edition=editions.now)
+    told = await visits(LEADER, InventoryRequest(over=("k1", "none")))
+    assert told == Inventory(edition=editions.now)
     assert list(sessions.held) == ["k2"]
 
 
 @pytest.mark.parametrize("who", ["node-b", "outside/pi"])
 async def test_nobody_else_is_told_or_ends_anything(tmp_path: Path, who: str) -> None:
     sessions = Sessions()
-    visits = Visits(HostRenewal(tmp_path, "pi"), sessions)
+    editions = Editions()
+    visits = Visits(HostRenewal(tmp_path, "pi"), sessions, editions)
     peer = Peer("192.0.2.1", 1, NodeName(who), True)
-    assert await visits(peer, InventoryRequest(over=("k1",))) == Inventory()
+    asked = InventoryRequest(over=("k1",), seen=editions.now, wait=300)
+    assert await visits(peer, asked) == Inventory()
     assert list(sessions.held) == ["k1", "k2"]
+
+
+async def test_the_controller_waits_for_news_when_it_asks_to(tmp_path: Path) -> None:
+    sessions, editions = Sessions(), Editions()
+    visits = Visits(HostRenewal(tmp_path, "pi"), sessions, editions)
+    first = (await visits(LEADER, InventoryRequest())).edition
+    waiting = asyncio.create_task(visits(LEADER, InventoryRequest(seen=first, wait=300)))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    editions.changed()
+    second = (await waiting).edition
+    assert second not in ("", first)
+    # What it has not seen is told at once, also after a restart of this program.
+    assert (await visits(LEADER, InventoryRequest(seen=first, wait=300))).edition == second
+    again = Visits(HostRenewal(tmp_path, "pi"), sessions, Editions())
+    assert (await again(LEADER, InventoryRequest(seen=second, wait=300))).edition != second
+
+
+async def test_one_visitor_waits_at_a_time(tmp_path: Path) -> None:
+    visits = Visits(HostRenewal(tmp_path, "pi"), Sessions(), Editions())
+    edition = (await visits(LEADER, InventoryRequest())).edition
+    asked = InventoryRequest(seen=edition, wait=300)
+    former = asyncio.create_task(visits(LEADER, asked))
+    await asyncio.sleep(0)
+    later = asyncio.create_task(visits(LEADER, asked))
+    assert (await former).edition == edition
+    assert not later.done()
+    later.cancel()

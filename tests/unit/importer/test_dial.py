@@ -29,13 +29,14 @@ from usbdra.errors import (
     Refused,
     UsbdraError,
 )
+from usbdra.exporter.broker import Peer
 from usbdra.exporter.policy import AccessPolicy
 from usbdra.exporter.server import ExporterServer, Listen
 from usbdra.importer.dial import Link, dial
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.types import BusId, ClaimUid, NodeName
 from usbdra.usbip import wire
-from usbdra.usbip.extension import ClaimRef
+from usbdra.usbip.extension import ClaimRef, Inventory, InventoryRequest
 
 LOOPBACK = Listen(addresses=("127.0.0.1",), port=0)
 CLAIM = ClaimRef("lab", "stick", ClaimUid("2f1c-77"))
@@ -59,6 +60,43 @@ async def encrypted(
         )
         async with link:
             yield link
+
+
+async def test_a_peer_that_leaves_while_it_waits_for_news_is_not_waited_with(
+    broker: FakeBroker, tls: UserTls
+) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    async def visited(peer: Peer, request: InventoryRequest) -> Inventory:
+        begun.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            over.set()
+
+    async with encrypted(broker, tls, visited=visited) as link:
+        visit = asyncio.create_task(link.visit(InventoryRequest(seen="e-1", wait=300)))
+        await begun.wait()
+        visit.cancel()
+        await asyncio.wait([visit])
+        link.close()
+        async with asyncio.timeout(5):
+            await over.wait()
+
+
+async def test_an_answer_that_was_waited_for_is_followed_by_the_next_request(
+    broker: FakeBroker, tls: UserTls
+) -> None:
+    answers: asyncio.Queue[Inventory] = asyncio.Queue()
+
+    async def visited(peer: Peer, request: InventoryRequest) -> Inventory:
+        return await answers.get()
+
+    async with encrypted(broker, tls, visited=visited) as link:
+        for number in range(3):
+            visit = asyncio.create_task(link.visit(InventoryRequest(seen="e", wait=300)))
+            answers.put_nowait(Inventory(edition=f"e-{number}"))
+            assert await visit == Inventory((STICK, KEYBOARD), edition=f"e-{number}")
 
 
 async def test_inventory_then_grant_on_one_encrypted_link(broker: FakeBroker, tls: UserTls) -> None:

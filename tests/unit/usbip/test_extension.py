@@ -158,16 +158,23 @@ SESSION = HeldSession("5e1f", "stick", ClaimRef("lab", "one", ClaimUid("u1")), "
 
 
 def test_what_a_controller_and_its_host_tell_each_other() -> None:
-    brought = InventoryRequest("CAs\n", "certificate\n", ("5e1f", "5e20"))
+    brought = InventoryRequest("CAs\n", "certificate\n", ("5e1f", "5e20"), "2b-7", 60)
     assert extension.parse_inventory_request(extension.pack_inventory_request(brought)) == brought
     assert extension.pack_inventory_request(InventoryRequest()) == b""
     assert extension.parse_inventory_request(b"") == InventoryRequest()
-    told = Inventory((STICK,), "request\n", (SESSION,))
+    told = Inventory((STICK,), "request\n", (SESSION,), "2b-8")
     body = extension.pack_inventory(told.devices, told)
     assert extension.parse_whole_inventory(body) == told
     assert extension.parse_inventory(body) == (STICK,), "what older peers take of it"
     with pytest.raises(ValueError, match="certificates for a host take"):
         extension.pack_inventory_request(InventoryRequest("x" * 5000))
+
+
+@pytest.mark.parametrize(("field", "value"), [("wait", 301), ("wait", -1), ("seen", "a b")])
+def test_a_wait_of_odd_form_is_refused(field: str, value: object) -> None:
+    fields = json.loads(extension.pack_inventory_request(InventoryRequest(seen="2b-7", wait=60)))
+    with pytest.raises(ProtocolError, match=field):
+        extension.parse_inventory_request(json.dumps(fields | {field: value}).encode())
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ async def _serve(
     from usbdra.discovery import tree
     from usbdra.discovery.inventory import Inventory
     from usbdra.discovery.live import LiveInventory
+    from usbdra.exporter.editions import Editions
     from usbdra.exporter.local import LocalBroker
     from usbdra.exporter.outside import GrantGuard
     from usbdra.exporter.renewal import HostRenewal
@@ -92,13 +93,16 @@ async def _serve(
         async with _running(live.run()):
             inventory.resync()
             host = None if plain else parts.outside_name(settings)
+            editions = Editions()
             broker = LocalBroker(
                 binder(settings, events),
                 lambda: live.snapshot,
                 authorise=GrantGuard(host).authorise if host else None,
+                on_session=editions.changed,
             )
             await broker.start()
-            visits = Visits(HostRenewal(settings.pki_dir, host), broker) if host else None
+            renewal = HostRenewal(settings.pki_dir, host) if host else None
+            visits = Visits(renewal, broker, editions) if renewal else None
             server = _server(settings, broker, plain, _devices(live, only), visits)
             try:
                 async with server:
@@ -111,7 +115,7 @@ async def _serve(
                         )
                     links = LinkWatch(partial(NetlinkEnds, number))
                     links.listen(broker.link_ended)
-                    async with _running(links.run()):
+                    async with _running(links.run()), _running(editions.follow(live.watch())):
                         await stop.wait()
             finally:
                 await broker.stop()
