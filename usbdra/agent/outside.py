@@ -78,17 +78,21 @@ class OutsideHosts:
         Raises NotFound for a host without an object, Refused with the controller's reason,
         LinkError, ApiError.
         """
-        try:
-            item = await self._api.get(self._kind, host)
-        except errors.ApiNotFound as error:
-            raise NotFound(f"host {host} has no USBExporterHost any more") from error
         return await dial(
-            str(item["spec"]["address"]),
+            await self.address(host),
             self._options.port,
             identity=await self._grant(order, host),
             expect=order.node,
             encryption=self._options.encryption,
         )
+
+    async def address(self, host: str) -> str:
+        """Where the host is now. Raises NotFound, ApiError."""
+        try:
+            item = await self._api.get(self._kind, host)
+        except errors.ApiNotFound as error:
+            raise NotFound(f"host {host} has no USBExporterHost any more") from error
+        return str(item["spec"]["address"])
 
     async def _grant(self, order: Order, host: str) -> Shown:
         """What to show the host for this order."""

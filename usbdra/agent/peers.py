@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
 from usbdra.agent.devices import Connection
-from usbdra.errors import DeviceBusy, LinkError, NotFound, Refused
+from usbdra.agent.knocking import Knocker, Scouts
+from usbdra.errors import DeviceBusy, LinkError, NotFound, Refused, UsbdraError
 from usbdra.exporter import rightful
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.exporter.fence import Allowed, no_fence
@@ -45,6 +46,8 @@ SameNode = Callable[[NodeName, str], Awaitable[None]]
 
 
 KNOCK_SECONDS = 1.0
+KNOCKS_AN_ADDRESS = 30
+"""After so many it is asked whether the node has another address by now."""
 KNOWN_SECONDS = 2.0
 """How long a node may take to accept a connection where it was last: two attempts of TCP."""
 ADDRESS_SECONDS = 2.0
@@ -58,6 +61,10 @@ class Outside(Protocol):
 
     async def dial(self, order: Order, host: str) -> Link:
         """A link over which the order's device can be had. Raises UsbdraError."""
+        ...
+
+    async def address(self, host: str) -> str:
+        """Where a host is now. Raises NotFound, ApiError."""
         ...
 
 
@@ -81,6 +88,8 @@ class Dialler:
         self._encryption = encryption
         self._addresses: dict[NodeName, str] = {}
         self._ready: dict[ClaimUid, asyncio.Task[_Ready]] = {}
+        self._scouts = Scouts()
+        self._knocker = Knocker(self._knock)
 
     async def connect(self, order: Order) -> Connection:
         """A granted connection. Raises NotFound, LinkError, Refused and their kin."""
@@ -115,6 +124,7 @@ class Dialler:
             return await self._made_ready(order) or await self._dial(order.node)
         if self._outside is None:
             raise NotFound(f"host {host} is outside the cluster; outsideHosts is off here")
+        self._knocker.require(order.node)
         link = await self._outside.dial(order, host)
         self._remember(order.node, link.host)
         return link
@@ -142,6 +152,7 @@ class Dialler:
 
         The certificate says whether the node is there; nothing is asked of it before.
         """
+        self._knocker.require(node)
         known = self._addresses.get(node)
         if known is not None:
             try:
@@ -156,15 +167,23 @@ class Dialler:
     async def answers(self, node: NodeName) -> bool:
         """Return True as soon as the node accepts a connection where it was last.
 
-        Nothing announces that, so it is tried each `KNOCK_SECONDS`: one packet, and nothing is
-        said over the connection. False when no address is known.
+        Nothing announces that, so it is tried each `KNOCK_SECONDS`, by one for all who wait: one
+        packet, and nothing is said over the connection. False when no address is known.
         """
-        known = self._addresses.get(node)
-        if known is None:
+        if node not in self._addresses:
             return False
-        while not await sockets.answers(known, self._port, KNOCK_SECONDS):
-            pass
+        await self._knocker.answers(node)
         return True
+
+    async def _knock(self, node: NodeName, number: int) -> bool:
+        """Once, where the node was last; after some times see where it is by now."""
+        known = self._addresses.get(node)
+        if known is None or await sockets.answers(known, self._port, KNOCK_SECONDS):
+            return True
+        if not number % KNOCKS_AN_ADDRESS:
+            with suppress(UsbdraError):
+                self._remember(node, await self._moved(node, known))
+        return False
 
     async def answers_for(self, record: ClaimRecord | None) -> bool:
         """Wait until all nodes answer that have what this claim lacks; see supervisor.Answers."""
@@ -186,14 +205,16 @@ class Dialler:
     ) -> Link:
         if self._identity is None:  # of all links: it hears of new files by itself
             self._identity = self._read_identity()
-        link = await dial(
-            address,
-            self._port,
-            identity=self._identity,
-            expect=node,
-            encryption=self._encryption,
-            timeouts=timeouts,
-        )
+        async with self._scouts.first(address) as connected:
+            link = await dial(
+                address,
+                self._port,
+                identity=self._identity,
+                expect=node,
+                encryption=self._encryption,
+                timeouts=timeouts,
+                progress=connected,
+            )
         self._remember(node, address)
         return link
 
@@ -205,6 +226,9 @@ class Dialler:
         self._addresses[node] = address
 
     async def _address(self, name: NodeName) -> str:
+        host = outside_host(name)
+        if host is not None and self._outside is not None:
+            return await self._outside.address(host)
         try:
             node = await self._api.get(NODE, name)
         except errors.ApiNotFound as error:
