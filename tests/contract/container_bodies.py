@@ -274,7 +274,23 @@ def run(runtime: str = "") -> dict[str, float]:
         assert container.opens(OLD_PATH)
         assert other.restart_claim(CLAIM, {"usb"}) == []
         assert container.end() == KILLED
+    late(runtime, live)
     return times
+
+
+def late(runtime: str, live: LiveContainers) -> None:
+    """A container that is made from files of before a loss, after it: the next look meets it, and
+    leaves what another of its claims has by now."""
+    lost = Wanted(gone=(Gone(OLD_PATH, OLD),))
+    assert live.update_claim(CLAIM, {"usb": lost}) == []
+    with running(runtime) as (container, _):
+        assert container.opens(OLD_PATH)
+        again = Wanted(gone=(Gone(OLD_PATH, OLD, holder=CLAIM),))
+        assert live.update_claim(CLAIM, {"usb": again}) == []
+        assert container.opens(OLD_PATH)
+        assert live.update_claim(CLAIM, {"usb": lost}) == []
+        assert not container.opens(OLD_PATH)
+        assert not container.makes(OLD), "R60: an own node of the lost number opens"
 
 
 if __name__ == "__main__":

@@ -111,11 +111,19 @@ class ClaimContainers:
         """See LiveContainers.update_claim. Raises what its `update` raises, too."""
         problems = self._containers.update_claim(claim, wanted)
         record = self._plugged(claim)
-        gone = tuple(gone for one in wanted.values() for gone in one.gone)
-        if record is not None and record.container and gone:
+        if record is None or not record.container:
+            return problems
+        lost = [gone for one in wanted.values() for gone in one.gone]
+        gone = tuple(one for one in lost if not self._has(record, one.holder))
+        if gone:
             with suppress(NotFound):
                 self._containers.update(record.pod, record.container, Wanted(gone=gone))
         return problems
+
+    def _has(self, record: PlugRecord, other: ClaimUid | None) -> bool:
+        """Whether another claim is plugged into the same container."""
+        found = self._plugged(other) if other is not None else None
+        return found is not None and (found.pod, found.container) == (record.pod, record.container)
 
     def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:
         """See LiveContainers.restart_claim."""

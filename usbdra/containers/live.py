@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from usbdra.containers import gate, mounts, nodes
@@ -24,10 +24,12 @@ from usbdra.types import ClaimUid
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A node that a container had."""
+    """A node that a container had. holder: the claim that has the number now, if one does: its
+    containers keep it, also one that has both claims."""
 
     path: PurePosixPath
     number: DeviceNumber
+    holder: ClaimUid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class Wanted:
         """The part of the device program. A number that is given now is not taken as well."""
         allow = {node.number: self.access for node in self.nodes}
         return Change(allow, {gone.number for gone in self.gone} - allow.keys())
+
+    def beside(self, claims: Collection[ClaimUid]) -> Wanted:
+        """The same in a container that has these claims."""
+        return replace(self, gone=tuple(g for g in self.gone if g.holder not in claims))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,9 @@ class LiveContainers:
         for container in self._processes.containers():
             given = self._processes.given(container, source)
             requests = {g.request for g in given if g.claim == claim} & wanted.keys()
-            problems += self._tried(container, [wanted[name] for name in sorted(requests)])
+            claims = {g.claim for g in given}
+            changes = [wanted[name].beside(claims) for name in sorted(requests)]
+            problems += self._tried(container, changes)
         return problems
 
     def restart_claim(self, claim: ClaimUid, requests: Collection[str]) -> list[Problem]:

@@ -176,7 +176,10 @@ class Acts:
         another claim's device meanwhile (R60).
         """
         self._doing[record.ref.uid] = "writing its files"
+        news = not await in_thread(self._files.is_written, record)
         await in_thread(self._files.write, record)
+        if news:
+            self._running.look_again(record)
 
     async def lost(self, record: ClaimRecord) -> tuple[tuple[str, int], ...]:
         """Keys of the devices that the claim should hold and does not."""

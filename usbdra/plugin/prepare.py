@@ -23,7 +23,7 @@ from usbdra.plugin.losses import Losses
 from usbdra.plugin.plan import Allocation, plan, read_claim, targets
 from usbdra.plugin.records import Records
 from usbdra.plugin.recovery import RESTORE_API_SECONDS, Recovery
-from usbdra.plugin.running import Containers, Running
+from usbdra.plugin.running import LATE, Containers, Running
 from usbdra.plugin.steps import StepTimes
 from usbdra.plugin.telling import Telling
 from usbdra.plugin.turns import Turns, after
@@ -39,12 +39,14 @@ class Limits:
     """Seconds. prepare + undo, and unprepare, stay below the kubelet's 45.
 
     retries: pauses between attempts to give back what a failed call left; the last one repeats.
+    late: pauses between looks for containers of before a loss.
     """
 
     prepare: float = 32.0
     undo: float = 10.0
     unprepare: float = 40.0
     retries: tuple[float, ...] = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+    late: tuple[float, ...] = LATE
 
 
 def _no_step(step: Step, uid: ClaimUid) -> None:
@@ -93,7 +95,7 @@ class Preparer:
         self._turns = Turns(node_lock)
         self._telling = Telling(reporter, board)
         self._times = StepTimes(on_step)
-        running = Running(containers, records, self._telling)
+        running = Running(containers, records, self._telling, self._limits.late)
         self._acts = Acts(records, attacher, files, running, self._times, self._turns.doing)
         self.losses = Losses(records, self._acts, self._telling, node_lock)
         self._cleaning: set[ClaimUid] = set()

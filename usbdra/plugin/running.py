@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the running containers of claims may use: numbers they lost, and those that came instead.
 
-Owns the translation of records into changes of containers, and which numbers a claim must not
-have any more. A container goes on without a restart when its device is back under other numbers;
-what it had is out of its reach before anybody else is given the same number (R60). Must not touch
-containers itself (containers/live.py does).
+Owns the translation of records into changes of containers, which numbers a claim must not have any
+more, and when containers that were being made in the moment of a loss are looked for. A container
+goes on without a restart when its device is back under other numbers; what it had is out of its
+reach before anybody else is given the same number (R60). Must not touch containers itself
+(containers/live.py does).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Protocol
 
@@ -25,6 +27,11 @@ from usbdra.plugin.telling import Telling
 from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import ClaimRecord, DeviceRecord
 from usbdra.types import ClaimUid
+
+LATE: tuple[float, ...] = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
+"""Seconds between looks for containers that are made from files of before a loss. No event tells
+that a container has its claim and its device program; one is there after these four minutes or
+never is, for the kubelet gives the runtime two for each of its calls (runtimeRequestTimeout)."""
 
 
 class Containers(Protocol):
@@ -42,7 +49,13 @@ class Containers(Protocol):
 class Running:
     """See module. Without `containers` nothing is changed in what runs."""
 
-    def __init__(self, containers: Containers | None, records: Records, telling: Telling) -> None:
+    def __init__(
+        self,
+        containers: Containers | None,
+        records: Records,
+        telling: Telling,
+        late: Sequence[float] = LATE,
+    ) -> None:
         self._containers = containers
         self._records = records
         self._telling = telling
@@ -50,18 +63,31 @@ class Running:
         self._told: dict[ClaimUid, set[str]] = {}
         self._due: dict[ClaimUid, set[str]] = {}
         self._turn = asyncio.Lock()
+        self._late = late
+        self._again: dict[ClaimUid, asyncio.Event] = {}
 
     async def take(self, record: ClaimRecord, devices: Iterable[DeviceRecord]) -> None:
         """Put these devices' numbers out of reach of the claim's containers. Never raises.
 
-        Until `forget` they stay in mind: a container that was being made meanwhile is met by the
-        next change.
+        Until `forget` they stay in mind: a container that was being made meanwhile is met by one
+        of the looks that follow.
         """
         lost = {gone: device.base_request for device in devices for gone in _gone(device)}
         async with self._turn:
             self._lost.setdefault(record.ref.uid, {}).update(lost)
-            wanted = {name: Wanted(gone=gone) for name, gone in self._by_request(record.ref.uid)}
-            await self._update(record, wanted, "may still use a number that it has lost")
+            await self._take_all(record)
+        self.look_again(record)
+
+    def look_again(self, record: ClaimRecord) -> None:
+        """The claim's files have changed: look for containers of the old ones from now on."""
+        uid = record.ref.uid
+        if self._containers is None or not self._lost.get(uid):
+            return
+        if (again := self._again.get(uid)) is not None:
+            again.set()
+            return
+        self._again[uid] = asyncio.Event()
+        self._telling.start(self._keep_looking(record, self._again[uid]))
 
     async def give(self, record: ClaimRecord) -> None:
         """Let the claim's containers have what its record says, and nothing that it lost."""
@@ -119,11 +145,53 @@ class Running:
         self._lost.pop(uid, None)
         self._told.pop(uid, None)
         self._due.pop(uid, None)
+        if (again := self._again.pop(uid, None)) is not None:
+            again.set()
+
+    async def _keep_looking(self, record: ClaimRecord, again: asyncio.Event) -> None:
+        """Until a look is the last of a whole round, or the claim is over."""
+        number = 0
+        while self._again.get(record.ref.uid) is again and number < len(self._late):
+            try:
+                async with asyncio.timeout(self._late[number]):
+                    await again.wait()
+            except TimeoutError:
+                number += 1
+                async with self._turn:
+                    await self._take_all(record)
+            else:
+                again.clear()
+                number = 0
+        if self._again.get(record.ref.uid) is again:
+            del self._again[record.ref.uid]
+
+    async def _take_all(self, record: ClaimRecord) -> None:
+        wanted = {name: Wanted(gone=gone) for name, gone in self._by_request(record.ref.uid)}
+        await self._update(record, wanted, "may still use a number that it has lost")
 
     def _by_request(self, uid: ClaimUid) -> Iterator[tuple[str, tuple[Gone, ...]]]:
         lost = self._lost.get(uid, {})
+        holders = self._holders(uid) if lost else {}
         for name in sorted(set(lost.values())):
-            yield name, tuple(gone for gone, request in lost.items() if request == name)
+            yield (
+                name,
+                tuple(
+                    replace(gone, holder=holders.get(gone.number))
+                    for gone, request in lost.items()
+                    if request == name
+                ),
+            )
+
+    def _holders(self, uid: ClaimUid) -> dict[DeviceNumber, ClaimUid]:
+        """Who, of the other claims, has which number now."""
+        return {
+            gone.number: other
+            for other, record in self._records.all().items()
+            if other != uid
+            for device in record.devices
+            if device.exclusive
+            for gone in _gone(device)
+        }
 
     async def _update(
         self, record: ClaimRecord, wanted: Mapping[str, Wanted], otherwise: str

@@ -99,6 +99,23 @@ def test_r60_what_was_lost_is_out_of_reach_of_that_claim_alone(host: Host) -> No
     assert host.live.update_claim(CLAIM, {"usb": lost}) == []
 
 
+def test_a_number_that_another_claim_has_now_stays_where_that_is(host: Host) -> None:
+    """Both in one container: the first lost a number that the kernel gave the second's device."""
+    host.proc.process(
+        100,
+        pod_cgroup(POD, NAMES[0]),
+        root=host.root(0),
+        mountinfo=mounted(CLAIM, "usb") + mounted(OTHER, "usb"),
+    )
+    lost = Wanted(gone=(Gone(OLD_PATH, OLD, holder=OTHER),))
+    assert host.live.update_claim(CLAIM, {"usb": lost}) == []
+    assert host.may(0, OLD)
+    assert (host.root(0) / "dev/bus/usb/002/003").exists()
+    elsewhere = Wanted(gone=(Gone(OLD_PATH, OLD, holder=ClaimUid("claim-3")),))
+    assert host.live.update_claim(CLAIM, {"usb": elsewhere}) == []
+    assert not host.may(0, OLD)
+
+
 def test_what_came_back_is_given_under_its_new_number(host: Host) -> None:
     wanted = Wanted((NODE,), (Gone(OLD_PATH, OLD),))
     for _ in range(2):

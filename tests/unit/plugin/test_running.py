@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from usbdra.containers.live import Problem, Wanted
 from usbdra.containers.processes import Container
 from usbdra.errors import KernelUnsupported, Unreachable
 from usbdra.plugin.acts import Step
+from usbdra.state.claims import ClaimRef
 from usbdra.types import ClaimUid
 
 from .claims import claim, local_claim, opaque, remote_claim, result
@@ -117,6 +118,76 @@ async def test_r60_also_long_after_the_loss(world: World) -> None:
     [other] = world.add(remote_claim("other", "uid-9", "second"))
     await agent.preparer.prepare(other)
     assert agent.containers.calls == [(ref.uid, "usb", (), (FIRST,))]
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not done():
+            await asyncio.sleep(0)
+
+
+async def lost_for_good(world: World, **limits: Any) -> tuple[Agent, ClaimRef]:
+    """A claim whose device went with its node, and whose files say so."""
+    (ref,), agent = world.add(remote_claim()), world.agent(**limits)
+    await agent.preparer.prepare(ref)
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    agent.attacher.failures["stick"] = Unreachable("node a does not answer")
+    with pytest.raises(Unreachable):
+        await agent.preparer.restore(ref)
+    return agent, ref
+
+
+def looking() -> int:
+    """Claims whose containers are looked for."""
+    return sum("_keep_looking" in str(task.get_coro()) for task in asyncio.all_tasks())
+
+
+async def test_r60_a_container_that_was_being_made_is_looked_for_after_the_loss(
+    world: World,
+) -> None:
+    agent, ref = await lost_for_good(world, late=(0.001,) * 100_000)
+    agent.containers.calls.clear()
+    await until(lambda: len(agent.containers.calls) > 2)
+    assert set(agent.containers.calls) == {(ref.uid, "usb", (), (FIRST,))}
+    await agent.preparer.unprepare(ref)
+    await until(lambda: not looking())
+
+
+async def test_the_looks_end_and_begin_anew_when_the_files_change(world: World) -> None:
+    agent, ref = await lost_for_good(world, late=(0.001, 0.001))
+    await until(lambda: not looking())
+    with pytest.raises(Unreachable):
+        await agent.preparer.restore(ref)  # which changes no file
+    assert not looking()
+    agent.attacher.failures.clear()
+    await agent.preparer.restore(ref)
+    agent.preparer.losses.link_ended(world.kernel.cut())
+    await until(lambda: bool(looking()))
+    await until(lambda: not looking())
+    assert agent.containers.calls[-1] == (ref.uid, "usb", (), (FIRST, SECOND))
+
+
+async def test_a_claim_that_is_over_is_looked_for_no_more(world: World) -> None:
+    agent, ref = await lost_for_good(world, late=(3600.0,))
+    assert looking() == 1
+    await agent.preparer.unprepare(ref)
+    await until(lambda: not looking())
+
+
+async def test_who_has_the_number_now_is_known_to_each_look(world: World) -> None:
+    agent, _ = await lost_for_good(world, late=(0.001,) * 100_000)
+    agent.attacher.failures.clear()
+    world.kernel.next_devnum = 2
+    [other] = world.add(remote_claim("other", "uid-9", "second"))
+    await agent.preparer.prepare(other)
+    holders: set[str | None] = set()
+
+    def update(claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
+        holders.update(gone.holder for one in wanted.values() for gone in one.gone)
+        return []
+
+    agent.containers.update_claim = update  # type: ignore[method-assign]
+    await until(lambda: holders == {other.uid})
 
 
 async def test_a_claim_given_back_takes_its_numbers_along(world: World) -> None:
