@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+from tests.bed.node import Node
 from tests.cluster import faults
 from tests.cluster.bed import ClusterBed
 from tests.cluster.gadgets import Gadget
 from tests.cluster.leftovers import AGENT
 from tests.cluster.matrix.table import Fault
 
-INTERFACE = "eth0"
 EXPORT_PORT = 3241
 NETEM_S = 10.0
 """How long packets are lost or late: some ten reads of the pod."""
@@ -26,12 +26,17 @@ AWAY_S = 20.0
 """How long kubelet, API server, disk space and the right time are away."""
 _FULL = "/var/lib/fault-matrix.full"
 # a TCP header's flags in a packet without IP options: RST is bit 2 of byte 33
-_NO_RESETS = f"""
-tc qdisc add dev {INTERFACE} clsact
-tc filter add dev {INTERFACE} egress protocol ip u32 match ip protocol 6 0xff \
+_NO_RESETS = """
+tc qdisc add dev {interface} clsact
+tc filter add dev {interface} egress protocol ip u32 match ip protocol 6 0xff \
   match u8 0x04 0x04 at 33 action drop
 """
 _LINKS = f"'( sport = :{EXPORT_PORT} or dport = :{EXPORT_PORT} )'"
+
+
+def _interface(machine: Node) -> str:
+    """What the node's address is at; each kernel names it its own way."""
+    return machine.sh(f"ip -4 -o address show to {machine.ip4}").split()[1]
 
 
 @contextlib.contextmanager
@@ -49,12 +54,13 @@ def cut(bed: ClusterBed, node: str, seconds: float) -> Iterator[None]:
 def netem(bed: ClusterBed, node: str, words: str) -> Iterator[None]:
     """What the node sends is treated so (tc-netem(8))."""
     machine = bed.machine(node)
-    machine.sh(f"tc qdisc add dev {INTERFACE} root netem {words}")
+    interface = _interface(machine)
+    machine.sh(f"tc qdisc add dev {interface} root netem {words}")
     try:
         yield
         time.sleep(NETEM_S)
     finally:
-        machine.sh(f"tc qdisc del dev {INTERFACE} root")
+        machine.sh(f"tc qdisc del dev {interface} root")
 
 
 @contextlib.contextmanager
@@ -68,13 +74,14 @@ def reset(bed: ClusterBed, node: str) -> Iterator[None]:
 def half_open(bed: ClusterBed, node: str) -> Iterator[None]:
     """The node's end of each link is aborted, and the packets that would tell are lost."""
     machine = bed.machine(node)
-    machine.sh(_NO_RESETS)
+    interface = _interface(machine)
+    machine.sh(_NO_RESETS.format(interface=interface))
     try:
         machine.sh(f"ss -K -t {_LINKS}")
         yield
         time.sleep(1)
     finally:
-        machine.sh(f"tc qdisc del dev {INTERFACE} clsact")
+        machine.sh(f"tc qdisc del dev {interface} clsact")
 
 
 @contextlib.contextmanager
