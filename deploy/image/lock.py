@@ -41,9 +41,10 @@ def project() -> Any:
 
 
 def runtime(said: Any) -> list[str]:
-    """Requirements of the program with all that a cluster needs."""
+    """Requirements of the program with all that a cluster needs, and what it may be told to do."""
     table = said["project"]
-    return [*table["dependencies"], *table["optional-dependencies"]["cluster"]]
+    more = table["optional-dependencies"]
+    return [*table["dependencies"], *more["cluster"], *more["otel"]]
 
 
 def resolve(requirements: list[str], machine: str) -> dict[str, Locked]:
@@ -95,7 +96,7 @@ def lock_tools(file: Path, constraints: Path) -> None:
     command = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal"]
     command += [f"--python-version={PYTHON}", "--generate-hashes", "--no-header", "--no-annotate"]
     command += [f"--group={name}" for name in GROUPS]
-    command += ["--extra=cluster", f"--constraint={constraints}", "pyproject.toml"]
+    command += ["--extra=cluster", "--extra=otel", f"--constraint={constraints}", "pyproject.toml"]
     done = subprocess.run(  # noqa: S603
         command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT
     )

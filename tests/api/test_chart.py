@@ -64,6 +64,7 @@ VALUES: dict[str, dict[str, str]] = {
         "metrics.enabled": "true",
     },
     "metrics on loopback": {"metrics.enabled": "true", "metrics.agentAddress": "Loopback"},
+    "traces": {"tracing.endpoint": "http://collector.otel:4318", "tracing.samplingRatio": "0.25"},
     "every switch the other way": {
         "agent.visibility": "Node",
         "agent.forwardLowSpeed": "true",
@@ -137,6 +138,8 @@ def test_the_api_server_takes_the_examples(api: ClusterApi, path: Path) -> None:
         ({"exporter": {"uid": 0}}, "uid"),
         ({"controller": {"web": {"tlsSecrets": "x"}}}, "tlsSecrets"),
         ({"controller": {"web": {"tlsSecret": "../x"}}}, "tlsSecret"),
+        ({"tracing": {"endpoint": "collector:4318"}}, "endpoint"),
+        ({"tracing": {"samplingRatio": 1.5}}, "samplingRatio"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(values: Mapping[str, object], said: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.fakes.certificates import certificates
-from tests.fakes.exporter import UID, ExporterProcess
+from tests.fakes.exporter import EMPTY, UID, ExporterProcess
 from tests.fakes.kernel import FakeKernel
 from tests.fakes.sysfs import FakeDevice
 from usbdra.agent.export import Export
@@ -28,6 +28,7 @@ from usbdra.exporter.lease import Authorise, Ports
 from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.stubhost import BindLimits, StubHost
 from usbdra.importer.dial import Link, dial
+from usbdra.tracing.spans import OFF, Tracer
 from usbdra.transport.ktls import Encryption
 from usbdra.transport.sockets import LinkTimeouts
 from usbdra.types import ClaimUid, NodeName
@@ -80,13 +81,16 @@ async def running(
     addresses: Addresses | None = None,
     on_refused: OnRefused | None = None,
     ports: Ports | None = None,
+    tracer: Tracer = OFF,
+    variables: Mapping[str, str] = EMPTY,
 ) -> AsyncIterator[World]:
     """A node as above, its exporter listening, until the end.
 
     Who asks the API server gives `authorise` and `addresses`; else every claim is right, and a node
-    is where `World.nodes` says. `ports` hears of sessions.
+    is where `World.nodes` says. `ports` hears of sessions; the agent traces by `tracer`, the
+    exporter as its `variables` say.
     """
-    exporter = ExporterProcess()
+    exporter = ExporterProcess(variables=variables)
     nodes = {"node-b": {"127.0.0.1"}}
 
     async def known(node: NodeName) -> set[str]:
@@ -116,6 +120,7 @@ async def running(
             pki=lambda: certificates().a,
             addresses=addresses or known,
             on_refused=on_refused,
+            tracer=tracer,
         )
         serving = asyncio.create_task(export.run())
         async with exporter:

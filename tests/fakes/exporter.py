@@ -15,26 +15,29 @@ import socket
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 NOBODY = 65534
+EMPTY: Mapping[str, str] = MappingProxyType({})
 UID = NOBODY if os.geteuid() == 0 else os.geteuid()
 
 
 class ExporterProcess:
     """`async with`: running and listening on `port` of 127.0.0.1 until the end, or `kill()`."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, variables: Mapping[str, str] = EMPTY) -> None:
         self.directory = Path(mkdtemp(prefix="usbdra-exporter-"))
         self.directory.chmod(0o711)
         self.socket = self.directory / "agent.sock"
         self.port = free_port()
         self._options = options
+        self._variables = variables
         self._log = self.directory / "log"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -55,11 +58,19 @@ class ExporterProcess:
         command += ["--encryption=Allowed", *self._options]
         await self._reap()
         with self._log.open("wb") as log:
-            self.process = await asyncio.to_thread(_start, command, stdout=log, stderr=log)
+            self.process = await asyncio.to_thread(
+                _start, command, self._variables, stdout=log, stderr=log
+            )
         async with asyncio.timeout(45):
             while '"exporter listens"' not in self.log:
                 assert self.process.poll() is None, self.log
                 await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        """As the kubelet does: it may end in its own way."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(self.process.wait)
 
     def kill(self) -> None:
         """As the kernel does when memory is short."""
@@ -92,12 +103,15 @@ class ExporterProcess:
         shutil.rmtree(self.directory)
 
 
-def _start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], variables: Mapping[str, str] = EMPTY, **options: Any
+) -> subprocess.Popen[bytes]:
     """The command as the exporter's user, with this run's packages and nothing else of ours."""
     if os.geteuid() == 0:
         options |= {"user": UID, "group": UID, "extra_groups": []}
     path = os.pathsep.join((str(ROOT), sysconfig.get_path("purelib")))
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    env |= variables
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd="/", env=env, **options)
 
 

@@ -48,6 +48,7 @@ TARGETS: tuple[tuple[Callable[[bytes], Any], Callable[[Any], bytes]], ...] = (
     (messages.parse_devices, messages.pack_devices),
     (messages.parse_have, messages.pack_have),
     (messages.parse_pems, messages.pack_pems),
+    (messages.parse_hand_over, lambda value: messages.pack_session(*value)),
 )
 PEER = Peer("10.0.0.2", 4242, NodeName("b"), True)
 SEEDS: tuple[Any, ...] = (
@@ -60,6 +61,7 @@ SEEDS: tuple[Any, ...] = (
     (STICK,),
     "stamp",
     Pems("stamp", "CERT", "KEY", "CA"),
+    ("5f3a", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
 )
 
 

@@ -18,7 +18,8 @@ from tests.locks import BUILD, IMAGE, ROOT, TOOLS, pins
 
 SAID = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = SAID["project"]
-RUNTIME = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["cluster"]]
+EXTRAS = PROJECT["optional-dependencies"]
+RUNTIME = [*PROJECT["dependencies"], *EXTRAS["cluster"], *EXTRAS["otel"]]
 GROUPS = [
     item for name, items in SAID["dependency-groups"].items() for item in items if name != "lock"
 ]

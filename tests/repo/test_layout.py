@@ -48,6 +48,8 @@ PURE = (
     "state/claims.py",
     "state/codec.py",
     "state/recover.py",
+    "tracing/settings.py",
+    "tracing/traceparent.py",
     "transport/keys.py",
 )
 IMPURE = {

@@ -52,9 +52,7 @@ from usbdra.exporter.bind import Binder
 from usbdra.exporter.fence import no_fence
 from usbdra.exporter.local import LocalBroker
 from usbdra.importer.attach import Attacher
-from usbdra.kube import errors as kube_errors
 from usbdra.kube.client import KubeClient
-from usbdra.kube.types import NODE
 from usbdra.pki import sets
 from usbdra.plugin.files import ClaimFiles
 from usbdra.plugin.health import HealthBoard
@@ -69,6 +67,7 @@ from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema
 from usbdra.state.exports import Session
 from usbdra.state.store import RecordStore
 from usbdra.stopping import until_told
+from usbdra.tracing.spans import OFF, Tracer
 from usbdra.transport import measure
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
@@ -82,13 +81,13 @@ FALLBACK_FIELDS = frozenset({"allowMultipleAllocations", "capacity.requestPolicy
 """Without these fields a hub cannot be counted by the scheduler: one device per port then."""
 
 
-async def run(options: AgentOptions) -> None:
+async def run(options: AgentOptions, tracer: Tracer = OFF) -> None:
     """Be the node's agent until SIGTERM or SIGINT."""
     dump = StateDump()
-    await until_told(_serve(options, dump), "agent", dump)
+    await until_told(_serve(options, dump, tracer), "agent", dump)
 
 
-async def _serve(options: AgentOptions, dump: StateDump) -> None:
+async def _serve(options: AgentOptions, dump: StateDump, tracer: Tracer) -> None:
     async with AsyncExitStack() as stack:
         probes = Probes(socket_path(options.run_dir, options.pod_uid))
         await probes.start()
@@ -99,7 +98,7 @@ async def _serve(options: AgentOptions, dump: StateDump) -> None:
         hub = UeventHub(NetlinkSource())
         hub.start()
         stack.callback(hub.close)
-        agent = Agent(options, api, hub, probes, metering)
+        agent = Agent(options, api, hub, probes, metering, tracer)
         telling.follow(dump, agent.parts())
         await agent.run()
 
@@ -114,6 +113,7 @@ class Agent:
         hub: UeventHub,
         probes: Probes,
         metering: Metering,
+        tracer: Tracer = OFF,
     ) -> None:
         self._options = options
         self._metering = metering
@@ -192,6 +192,7 @@ class Agent:
             addresses=nodes,
             on_refused=self._refusals,
             count=metering.decided,
+            tracer=tracer,
         )
         board = HealthBoard()
         self._link_reports = LinkReports(
@@ -218,6 +219,7 @@ class Agent:
             on_step=fault.hook(options.fault_file),
             on_done=metering.done,
             containers=ClaimContainers.of_node(containers, plugged),
+            tracer=tracer,
         )
         self._supervisor = Supervisor(
             self._preparer.losses,
@@ -313,7 +315,7 @@ class Agent:
 
     async def _publish(self) -> None:
         """Slices follow the snapshot and the ports; the Node is their owner."""
-        owner = Owner(self._options.node, await self._node_uid(), self._options.driver)
+        owner = await Owner.of_node(self._api, self._options.node, self._options.driver)
         publisher = self._publisher = SlicePublisher(self._api, owner, self._slices)
         async with asyncio.TaskGroup() as group:
             if self._assignments is not None:
@@ -327,16 +329,6 @@ class Agent:
     async def _ready(self, publisher: SlicePublisher) -> None:
         await publisher.published()
         self._probes.set("ready")
-
-    async def _node_uid(self) -> str:
-        pause = 0.5
-        while True:
-            try:
-                return str((await self._api.get(NODE, self._options.node))["metadata"]["uid"])
-            except kube_errors.ApiError as error:
-                log.warning("slices wait for the API server: %s", error)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 30.0)
 
     def _slices(self, dropped: frozenset[str]) -> Sequence[dict[str, object]]:
         """What to publish now, given the fields that this API server does not keep."""

@@ -24,6 +24,7 @@ from usbdra.exporter.identity import read_pems
 from usbdra.exporter.messages import Pems
 from usbdra.exporter.policy import AccessPolicy, parse_networks
 from usbdra.exporter.server import ExporterServer, Listen
+from usbdra.tracing.spans import OFF, Tracer
 from usbdra.transport import ktls
 from usbdra.transport.tls import Identity, TlsFiles
 
@@ -42,8 +43,10 @@ class Export:
         addresses: Addresses,
         on_refused: OnRefused | None = None,
         count: Callable[[str], None] = lambda result: None,
+        tracer: Tracer = OFF,
     ) -> None:
         self._options = options
+        self._tracer = tracer
         self._pki = pki
         self._policy = AccessPolicy(networks=parse_networks(options.allowed_cidrs))
         # In both ways: a node that was removed, or a stolen key used from elsewhere, is refused.
@@ -69,7 +72,13 @@ class Export:
             log.error("devices are not exported: %s", error, extra={"reason": error.reason})
 
         def desk(broker: Broker) -> Desk:
-            return Desk(broker, options.exporter_socket, uid=options.exporter_uid, pems=self._pems)
+            return Desk(
+                broker,
+                options.exporter_socket,
+                uid=options.exporter_uid,
+                pems=self._pems,
+                tracer=self._tracer,
+            )
 
         async with DeskThread(self._broker, desk) as serving:
             log.info("waiting for the exporter", extra={"socket": str(options.exporter_socket)})
@@ -87,6 +96,7 @@ class Export:
                     identity=Identity(TlsFiles.in_directory(self._pki())),
                     encryption=options.encryption,
                     policy=self._policy,
+                    tracer=self._tracer,
                 )
                 await server.start()
                 break

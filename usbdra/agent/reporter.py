@@ -21,6 +21,7 @@ from usbdra.events import MAX_NOTE, event_body, event_name
 from usbdra.kube import errors
 from usbdra.kube.types import EVENT, RESOURCE_CLAIM, Kind, Object
 from usbdra.state.claims import ClaimRecord, ClaimRef
+from usbdra.tracing.spans import Span, current, span, under
 from usbdra.types import NodeName
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,14 @@ class _Note:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Status:
+    """What `status.devices` should say, and the trace that it is a step of."""
+
+    devices: Sequence[Mapping[str, Any]]
+    span: Span | None
+
+
 class KubeReporter:
     """The plugin's Reporter on the API server. Run `run`; everything else only queues."""
 
@@ -85,7 +94,7 @@ class KubeReporter:
         self._driver = driver
         self._node = node
         self._backoff = backoff
-        self._status: OrderedDict[ClaimRef, Sequence[Mapping[str, Any]]] = OrderedDict()
+        self._status: OrderedDict[ClaimRef, _Status] = OrderedDict()
         self._notes: deque[_Note] = deque(maxlen=MAX_QUEUE)
         self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
         self._work = asyncio.Event()
@@ -127,7 +136,7 @@ class KubeReporter:
             log.warning("claim reports lost: %s", error)
 
     def _queue_status(self, ref: ClaimRef, devices: Sequence[Mapping[str, Any]]) -> None:
-        self._status[ref] = devices
+        self._status[ref] = _Status(devices, current())
         self._status.move_to_end(ref)
         if len(self._status) > MAX_QUEUE:
             self._status.popitem(last=False)
@@ -135,9 +144,10 @@ class KubeReporter:
 
     async def _flush(self) -> None:
         while self._status:
-            ref, devices = next(iter(self._status.items()))
-            await self._quietly(self._put_status(ref, devices))
-            if self._status.get(ref) is devices:  # nothing newer came while this was under way
+            ref, status = next(iter(self._status.items()))
+            with under(status.span), span("status"):
+                await self._quietly(self._put_status(ref, status.devices))
+            if self._status.get(ref) is status:  # nothing newer came while this was under way
                 del self._status[ref]
         while self._notes:
             await self._quietly(self._put_event(self._notes[0]))

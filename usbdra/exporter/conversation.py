@@ -26,6 +26,7 @@ from usbdra.errors import (
 from usbdra.exporter.broker import Broker, Granted, GrantRequest, Peer
 from usbdra.exporter.policy import AccessPolicy
 from usbdra.exporter.refusals import refusal_of
+from usbdra.tracing.spans import OFF, Kind, Tracer
 from usbdra.transport import sockets
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.sockets import LinkTimeouts
@@ -75,7 +76,9 @@ class Conversation:
         limits: Limits,
         timeouts: LinkTimeouts,
         visited: Visited | None = None,
+        tracer: Tracer = OFF,
     ) -> None:
+        self._tracer = tracer
         self._visited = visited or nothing_brought
         self._sock = sock
         self._peer = peer
@@ -137,6 +140,8 @@ class Conversation:
             elif isinstance(request, DevlistRequest):
                 await self._list()
             else:
+                if isinstance(request, ImportRequest):
+                    request = GrantRequest(device=request.busid)
                 await self._grant(request)
         except LinkError:
             raise
@@ -173,11 +178,14 @@ class Conversation:
         devices = await self._broker.inventory(self._peer)
         return [one for one in devices if self._policy.offers(self._peer, one)]
 
-    async def _grant(self, request: ImportRequest | GrantRequest) -> None:
+    async def _grant(self, request: GrantRequest) -> None:
+        facts = {"device": request.device, "peer": self._peer.node or ""}
+        with self._tracer.entry("grant", Kind.SERVER, request.trace, **facts):
+            await self._give(request)
+
+    async def _give(self, request: GrantRequest) -> None:
         """Acquire, hand over, reply: the order of the stock server (usbipd.c
         recv_request_import), so that this kernel listens before the peer's kernel speaks."""
-        if isinstance(request, ImportRequest):
-            request = GrantRequest(device=request.busid)
         granted: Granted | None = None
         try:
             async with asyncio.timeout(self._limits.serve):

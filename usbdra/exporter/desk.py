@@ -33,6 +33,8 @@ from usbdra.exporter.evidence import socket_of
 from usbdra.exporter.messages import REPLIES, Kind, Pems
 from usbdra.exporter.rate import Bucket
 from usbdra.exporter.refusals import refusal_of
+from usbdra.tracing.spans import OFF, Tracer
+from usbdra.tracing.spans import Kind as Side
 from usbdra.transport import packets, sockets
 from usbdra.transport.closing import close_at_once
 from usbdra.transport.packets import Packet
@@ -70,6 +72,7 @@ class Desk:
 
     `pems` reads this node's certificate, its key and the CAs, for the exporter's handshakes;
     `timeouts` are put on each connection before the kernel gets it, whatever the exporter set.
+    `tracer` goes on with traces that the exporter names; all it can do by that is name one.
     """
 
     def __init__(
@@ -81,7 +84,9 @@ class Desk:
         pems: Callable[[], Pems],
         limits: DeskLimits | None = None,
         timeouts: LinkTimeouts | None = None,
+        tracer: Tracer = OFF,
     ) -> None:
+        self._tracer = tracer
         self._broker = broker
         self._path = path
         self._uid = uid
@@ -207,11 +212,12 @@ class Desk:
         if kind is Kind.IDENTITY:
             have, pems = messages.parse_have(body), self._pems()
             return messages.pack_pems(Pems(have) if pems.stamp == have else pems)
-        session = messages.parse_session(body)
         if kind is Kind.HAND_OVER:
-            await self._hand_over(session, visit)
+            session, trace = messages.parse_hand_over(body)
+            with self._tracer.entry("hand-over", Side.SERVER, trace):
+                await self._hand_over(session, visit)
         else:
-            await self._abandon(session, visit)
+            await self._abandon(messages.parse_session(body), visit)
         return messages.pack_done()
 
     @staticmethod
@@ -236,7 +242,8 @@ class Desk:
         sock = visit.take(packet)
         with contextlib.suppress(OSError):  # no TCP: the guard says so
             sockets.tune(sock, self._timeouts)
-        visit.granted = await self._broker.acquire(request, peer, sock)
+        with self._tracer.entry("acquire", Side.SERVER, request.trace, device=request.device):
+            visit.granted = await self._broker.acquire(request, peer, sock)
         self._sessions[visit.granted.session] = visit.granted
         if len(self._sessions) > _MAX_SESSIONS:
             self._sessions.popitem(last=False)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from usbdra.errors import UsbdraError
 from usbdra.exporter.broker import Broker, Granted, GrantRequest, Peer
+from usbdra.tracing.spans import span
 from usbdra.types import RemoteDevice
 
 audit = logging.getLogger("usbdra.audit")
@@ -53,7 +54,8 @@ class GuardedBroker:
         started = time.monotonic()
         try:
             if self._vouch is not None:
-                peer = await self._vouch(peer, sock)
+                with span("vouch"):
+                    peer = await self._vouch(peer, sock)
             granted = await self._broker.acquire(request, peer, sock)
         except UsbdraError as error:
             self._record("refused", request, peer, started, error)

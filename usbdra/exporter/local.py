@@ -31,6 +31,7 @@ from usbdra.exporter.lease import (
 )
 from usbdra.exporter.stubhost import USED
 from usbdra.state.exports import Session
+from usbdra.tracing.spans import span, spanned
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.watch import endpoints_of
 from usbdra.types import BusId, DeviceName, Endpoints, NodeName, Offer, RemoteDevice
@@ -126,7 +127,8 @@ class LocalBroker:
             self._binder.require_unused(offer.device.busid)
             raise Refused(f"device {offer.name} is not offered: {offer.reason}")
         if self._authorise is not None:
-            await self._authorise(offer, request, peer)
+            with span("authorise"):
+                await self._authorise(offer, request, peer)
         await self._free(offer, request, peer)
         lease = Lease(
             Session(uuid.uuid4().hex, holder_of(request, peer), request.claim, peer.node),
@@ -148,6 +150,7 @@ class LocalBroker:
         timings = (("authorise", authorised - started), ("bind", bound - authorised))
         return Granted(lease.session.key, lease.device, timings)
 
+    @spanned("begin-session")
     async def hand_over(self, granted: Granted, sock: socket.socket) -> None:
         """See Broker. From here on the end of the connection releases the device."""
         lease = self._by_key(granted.session)
@@ -236,6 +239,7 @@ class LocalBroker:
                 _log.info("session ended", extra={"device": busid})
                 self._start_closing(lease)
 
+    @spanned("bind")
     async def _bind(self, offer: Offer, lease: Lease) -> None:
         busid = offer.device.busid
         if busid in self._failed:

@@ -17,6 +17,7 @@ from typing import Any
 
 from usbdra.errors import ProtocolError
 from usbdra.exporter.broker import Granted, GrantRequest, Peer
+from usbdra.tracing import traceparent
 from usbdra.types import NodeName, RemoteDevice
 from usbdra.usbip import extension
 from usbdra.usbip.extension import GrantReply, Refusal
@@ -113,14 +114,24 @@ def parse_granted(body: bytes) -> Granted:
     return Granted(parse_session(body), reply.device, reply.timings)
 
 
-def pack_session(session: str) -> bytes:
-    """The body of HAND_OVER and ABANDON."""
-    return _dump({"session": session})
+def pack_session(session: str, trace: str = "") -> bytes:
+    """The body of HAND_OVER and ABANDON; trace: as of GrantRequest."""
+    return _dump({"session": session, **({"traceparent": trace} if trace else {})})
 
 
 def parse_session(body: bytes) -> str:
     """Raises ProtocolError naming the field."""
-    session = _text(_load(body), "session", 64)
+    return _session(_load(body))
+
+
+def parse_hand_over(body: bytes) -> tuple[str, str]:
+    """Session and trace. Raises ProtocolError naming the field."""
+    fields = _load(body)
+    return _session(fields), traceparent.cleaned(fields.get("traceparent"))
+
+
+def _session(fields: Mapping[str, Any]) -> str:
+    session = _text(fields, "session", 64)
     if not _SESSION.fullmatch(session):
         raise ProtocolError("session is no session's key")
     return session

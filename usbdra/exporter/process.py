@@ -22,6 +22,7 @@ from usbdra.exporter.identity import RemoteIdentity
 from usbdra.exporter.policy import AccessPolicy
 from usbdra.exporter.remote import RemoteBroker
 from usbdra.exporter.server import ExporterServer, Listen
+from usbdra.tracing.spans import OFF, Tracer
 from usbdra.transport.ktls import Encryption
 
 _log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ def require_no_privilege() -> None:
         )
 
 
-async def run(options: ExporterOptions, dump: StateDump) -> None:
+async def run(options: ExporterOptions, dump: StateDump, tracer: Tracer = OFF) -> None:
     """Serve until cancelled. Running links are the kernel's and go on when this ends."""
     broker = RemoteBroker(options.socket, options.agent_uid)
     identity = RemoteIdentity(broker.identity)
@@ -66,6 +67,7 @@ async def run(options: ExporterOptions, dump: StateDump) -> None:
             encryption=options.encryption,
             refresh=identity.refresh,
             policy=options.policy,
+            tracer=tracer,
         )
         await _until("not listening yet", server.start)
         dump.add("connections", lambda: {**asdict(server.stats), "open": server.open_connections})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ from usbdra.exporter import messages
 from usbdra.exporter.broker import Granted, GrantRequest, Peer
 from usbdra.exporter.messages import REPLIES, Kind, Pems
 from usbdra.exporter.refusals import RefusedByAgent
+from usbdra.tracing.spans import Kind as Side
+from usbdra.tracing.spans import spanned, traceparent
 from usbdra.transport import packets, sockets
 from usbdra.types import RemoteDevice
 
@@ -48,12 +51,14 @@ class RemoteBroker:
         body = await self._once(Kind.IDENTITY, messages.pack_have(have))
         return _checked(messages.parse_pems, body)
 
+    @spanned("acquire", Side.CLIENT)
     async def acquire(self, request: GrantRequest, peer: Peer, sock: socket.socket) -> Granted:
         """See Broker. The agent gets a copy of `sock`, and whatever was granted on this
         connection of ours ends with it until `hand_over` is done."""
         connection = await self._connect()
         try:
-            body = messages.pack_acquire(request, peer)
+            traced = replace(request, trace=traceparent(request.trace))
+            body = messages.pack_acquire(traced, peer)
             reply = await self._ask(connection, Kind.ACQUIRE, body, sock.fileno())
             granted = _checked(messages.parse_granted, reply)
         except BaseException:
@@ -62,13 +67,15 @@ class RemoteBroker:
         self._held[granted.session] = connection
         return granted
 
+    @spanned("hand-over", Side.CLIENT)
     async def hand_over(self, granted: Granted, sock: socket.socket) -> None:
         """See Broker; the agent has the socket since `acquire`."""
         connection = self._held.pop(granted.session, None)
         if connection is None:
             raise ExportFailed(f"session for {granted.device.busid} is over; ask again")
         with connection:
-            await self._ask(connection, Kind.HAND_OVER, messages.pack_session(granted.session))
+            body = messages.pack_session(granted.session, traceparent())
+            await self._ask(connection, Kind.HAND_OVER, body)
 
     async def abandon(self, granted: Granted) -> None:
         """See Broker. An agent that does not answer ends the session with the connection."""

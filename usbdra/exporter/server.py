@@ -24,6 +24,7 @@ from usbdra.errors import ConfigError, LinkError, UsbdraError
 from usbdra.exporter.broker import Broker, Peer
 from usbdra.exporter.conversation import Conversation, Visited
 from usbdra.exporter.policy import AccessPolicy
+from usbdra.tracing.spans import OFF, Tracer
 from usbdra.transport import handshake, ktls, sockets
 from usbdra.transport.ktls import Encryption, KernelTls, Role
 from usbdra.transport.sockets import LinkTimeouts
@@ -131,11 +132,13 @@ class ExporterServer:
         timeouts: LinkTimeouts | None = None,
         kernel: KernelTls | None = None,
         visited: Visited | None = None,
+        tracer: Tracer = OFF,
     ) -> None:
         """Raises ConfigError unless exactly one of identity and plain is given."""
         if (identity is None) is not plain:
             raise ConfigError("the exporter needs a certificate, or plain mode on purpose")
         self._broker = broker
+        self._tracer = tracer
         self._listen = listen
         self._identity = identity
         self._visited = visited
@@ -282,6 +285,7 @@ class ExporterServer:
                     self._limits,
                     self._timeouts,
                     self._visited,
+                    self._tracer,
                 )
                 await conversation.run(heard=guest.prove)
                 self.stats.granted += conversation.granted

@@ -17,6 +17,7 @@ from pathlib import Path
 from usbdra.discovery.tree import read_device
 from usbdra.errors import AttachFailed, IdentityChanged, UsbdraError
 from usbdra.importer.children import Settled, SettleLimits, settle
+from usbdra.tracing import spans
 from usbdra.transport.ending import LinkEnd
 from usbdra.transport.watch import endpoints_of
 from usbdra.types import Attachment, PortId, RemoteDevice
@@ -80,6 +81,7 @@ class Attacher:
             nonlocal last
             now = loop.time()
             phases.append((phase, now - last))
+            spans.phase(phase, now - last)
             if progress is not None:
                 progress(phase, now - last)
             last = now
@@ -131,7 +133,8 @@ class Attacher:
         await self._driver.enumerated(
             placed, waiter, timeout=self._limits.enumerate, ended=end.ended
         )
-        self._check_identity(placed, remote)
+        with spans.span("identity"):
+            self._check_identity(placed, remote)
         done("enumerate")
         settled = await settle(
             self._root, placed.devpath, waiter, limits=self._limits.settle, ended=end.ended

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from usbdra.errors import ConfigError, IdentityChanged
 from usbdra.importer.answers import error_of
+from usbdra.tracing import spans
+from usbdra.tracing.spans import Kind
 from usbdra.transport import handshake, ktls, sockets
 from usbdra.transport.ktls import Encryption, KernelTls, Role
 from usbdra.transport.sockets import LinkTimeouts
@@ -36,6 +38,7 @@ Progress = Callable[[str, float], None]
 _T = TypeVar("_T")
 
 
+@spans.spanned("dial")
 async def dial(
     host: str,
     port: int,
@@ -64,7 +67,7 @@ async def dial(
     phases = _Phases(progress)
     sock = await sockets.connect(host, port, timeouts)
     try:
-        phases.done("connect")
+        spans.phase("connect", phases.done("connect"))
         peer, encrypted = None, False
         if identity is not None and kernel is not None:
             secured = await handshake.secure(
@@ -77,7 +80,7 @@ async def dial(
                 protocols=protocols,
             )
             peer, encrypted = secured.certificate, secured.encrypted
-            phases.done("tls" if encrypted else "clear")
+            spans.phase("tls", phases.done("tls" if encrypted else "clear"))
     except BaseException:
         sock.close()
         raise
@@ -96,13 +99,14 @@ class _Phases:
         """What passed since the last phase was the caller's own time."""
         self._last = asyncio.get_running_loop().time()
 
-    def done(self, phase: str) -> None:
-        """The phase is over."""
+    def done(self, phase: str) -> float:
+        """The phase is over, after so many seconds."""
         now = asyncio.get_running_loop().time()
-        self.timings.append((phase, now - self._last))
+        took, self._last = now - self._last, now
+        self.timings.append((phase, took))
         if self._progress is not None:
-            self._progress(phase, now - self._last)
-        self._last = now
+            self._progress(phase, took)
+        return took
 
 
 class Link:
@@ -159,8 +163,9 @@ class Link:
         """
         self._require_authenticated("grant")
         self._phases.begin()
-        request = GrantRequest(device, claim, holder)
-        reply: GrantReply = await self._ask(*session.request_grant(request), device=device)
+        with spans.span("grant", Kind.CLIENT, device=device):
+            request = GrantRequest(device, claim, holder, spans.traceparent())
+            reply: GrantReply = await self._ask(*session.request_grant(request), device=device)
         self._same(device, (reply.device.name, reply.device.busid, reply.device.serial))
         self._phases.done("authorise")
         self._phases.timings.extend((f"exporter.{name}", s) for name, s in reply.timings)

@@ -31,6 +31,7 @@ from usbdra.state.claims import (
     Phase,
     Route,
 )
+from usbdra.tracing.spans import span
 from usbdra.types import ClaimUid, NodeName
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,8 @@ class Acts:
         if not self._records.on_disk(uid):
             await self._records.put(replace(record, phase=Phase.PREPARING))
         self._doing[uid] = "writing its files"
-        await in_thread(self._files.write, record)
+        with span("write-files"):
+            await in_thread(self._files.write, record)
         self._on_step(Step.FILES_WRITTEN, uid)
         await self._records.put(record)
         self._on_step(Step.PREPARED, uid)
@@ -206,7 +208,8 @@ class Acts:
             log.warning("giving back %s goes on without a record: %s", record.ref, error)
         self._on_step(Step.RELEASING, uid)
         self._doing[uid] = "removing its files"
-        await in_thread(self._files.remove, uid)
+        with span("remove-files"):
+            await in_thread(self._files.remove, uid)
         self._on_step(Step.FILES_REMOVED, uid)
         await self._running.take(record, [d for d in record.devices if d.exclusive])
         failures = []
@@ -215,7 +218,8 @@ class Acts:
                 continue
             self._doing[uid] = f"giving back {device.name}"
             try:
-                await self._attacher.release(record.ref, device)
+                with span("release", device=device.name, node=device.node):
+                    await self._attacher.release(record.ref, device)
             except Exception as error:
                 failures.append(error)
             else:
@@ -245,7 +249,8 @@ class Acts:
         async def drivers(off: Mapping[str, str]) -> None:
             await record_first(replace(device, drivers_off={**device.drivers_off, **off}))
 
-        held = await self._hold(_order(record.ref, device), device.route, intent, drivers)
+        with span("take", device=device.name, node=device.node, route=device.route.value):
+            held = await self._hold(_order(record.ref, device), device.route, intent, drivers)
         self._on_step(Step.TAKEN, uid)
         syspath = (held.syspath if held is not None else "") or device.syspath
         current = current.with_device(replace(device, held=held, intent=None, syspath=syspath))

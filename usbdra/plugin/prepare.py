@@ -23,12 +23,14 @@ from usbdra.plugin.losses import Losses
 from usbdra.plugin.plan import Allocation, plan, read_claim, targets
 from usbdra.plugin.records import Records
 from usbdra.plugin.recovery import RESTORE_API_SECONDS, Recovery
+from usbdra.plugin.rooted import rooted
 from usbdra.plugin.running import LATE, Containers, Running
 from usbdra.plugin.steps import StepTimes
 from usbdra.plugin.telling import Telling
 from usbdra.plugin.turns import Turns, after
 from usbdra.state.claims import ClaimRecord, ClaimRef, Phase
 from usbdra.state.recover import Lost
+from usbdra.tracing.spans import OFF, Kind, Tracer, spanned
 from usbdra.types import ClaimUid, NodeName, Port
 
 log = logging.getLogger(__name__)
@@ -83,7 +85,9 @@ class Preparer:
         on_step: StepHook = _no_step,
         on_done: OnDone = _nobody,
         containers: Containers | None = None,
+        tracer: Tracer = OFF,
     ) -> None:
+        self.tracer = tracer
         self._on_done = on_done
         self._driver = driver
         self._node = node
@@ -111,6 +115,7 @@ class Preparer:
             clean_later=self._clean_later,
         )
 
+    @rooted("NodePrepareResources", Kind.SERVER)
     async def prepare(self, ref: ClaimRef) -> ClaimRecord:
         """Make the claim's devices usable and return its record; the same again when called again.
 
@@ -145,6 +150,7 @@ class Preparer:
             self._telling.prepared(record)
         return record
 
+    @rooted("NodeUnprepareResources", Kind.SERVER)
     async def unprepare(self, ref: ClaimRef) -> None:
         """Give back everything of the claim; an unknown claim is given back already.
 
@@ -179,6 +185,7 @@ class Preparer:
         """Bring records, kernel, files and API together, at start or later; see Recovery.run."""
         return await self._recovery.run(ports)
 
+    @rooted("Reattach")
     async def restore(self, ref: ClaimRef) -> ClaimRecord | None:
         """Attach again what a prepared claim has lost; None when the claim is not here any more.
 
@@ -247,6 +254,7 @@ class Preparer:
             in_use = record.phase is Phase.PREPARED
             return await self._acts.complete(record, go_on=in_use), True
 
+    @spanned("read-claim")
     async def _read(self, ref: ClaimRef) -> Allocation:
         claim = await self._claims.get(ref.namespace, ref.name)
         if claim is None:
@@ -265,6 +273,7 @@ class Preparer:
                 return node
         return None
 
+    @spanned("plan")
     async def _plan(self, allocation: Allocation) -> ClaimRecord:
         facts = {}
         for result in allocation.results:

@@ -16,6 +16,7 @@ from usbdra.errors import DeviceBusy
 from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord
 from usbdra.state.store import SetAside
+from usbdra.tracing.spans import spanned
 from usbdra.types import ClaimUid
 
 
@@ -101,12 +102,14 @@ class Records:
         """Whether a start after a kill would know of the claim."""
         return uid in self._on_disk
 
+    @spanned("record")
     async def put(self, record: ClaimRecord) -> None:
         """Replace the record. Raises StateError; memory and disk then say what they said."""
         await in_thread(self._store.save, record.ref.uid, record)
         self._on_disk.add(record.ref.uid)
         self.note(record)
 
+    @spanned("forget")
     async def drop(self, uid: ClaimUid) -> None:
         """Forget the claim. Raises StateError; the claim is then still on record."""
         await in_thread(self._store.delete, uid)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from usbdra.kube import errors
-from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
+from usbdra.kube.types import NODE, RESOURCE_SLICE, Kind, Object
 from usbdra.kube.watch import Key, Lister, Reflector, Synced
 
 from . import limits
@@ -71,6 +71,18 @@ class Owner:
     node: str
     uid: str
     driver: str
+
+    @classmethod
+    async def of_node(cls, api: Api, node: str, driver: str) -> Owner:
+        """Read the Node's UID, however long the API server is away."""
+        pause = 0.5
+        while True:
+            try:
+                return cls(node, str((await api.get(NODE, node))["metadata"]["uid"]), driver)
+            except errors.ApiError as error:
+                log.warning("slices wait for the API server: %s", error)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 30.0)
 
     @property
     def labels(self) -> dict[str, str]:

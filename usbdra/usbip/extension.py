@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from usbdra.errors import ProtocolError
+from usbdra.tracing import traceparent
 from usbdra.types import BusId, ClaimUid, DeviceName, RemoteDevice
 from usbdra.usbip import wire
 from usbdra.usbip.fields import (
@@ -63,11 +64,14 @@ class ClaimRef:
 @dataclass(frozen=True, slots=True)
 class GrantRequest:
     """Who asks for which device. `device` is a stable name or a bus id; `holder` is text for
-    people (who holds the device, in other peers' refusals); `claim` is None without a cluster."""
+    people (who holds the device, in other peers' refusals); `claim` is None without a cluster.
+    `trace` is a traceparent, "" where the asker traces nothing: no peer has to know it, and one
+    that is malformed is none, for it is no reason to refuse a device."""
 
     device: str
     claim: ClaimRef | None = None
     holder: str = ""
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +130,15 @@ class Refusal:
 def pack_grant_request(request: GrantRequest) -> bytes:
     """The body of OP_REQ_GRANT."""
     claim = request.claim
-    return dump(
-        {
-            "v": BODY_VERSION,
-            "device": request.device,
-            "claim": claim and {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
-            "holder": clean_text(request.holder),
-        }
-    )
+    fields = {
+        "v": BODY_VERSION,
+        "device": request.device,
+        "claim": claim and {"namespace": claim.namespace, "name": claim.name, "uid": claim.uid},
+        "holder": clean_text(request.holder),
+    }
+    if request.trace:
+        fields["traceparent"] = request.trace
+    return dump(fields)
 
 
 def is_device_key(text: str) -> bool:
@@ -151,6 +156,7 @@ def parse_grant_request(body: bytes) -> GrantRequest:
         device=device,
         claim=_parse_claim(fields.get("claim")),
         holder=clean_text(text_of(fields, "holder", default="")),
+        trace=traceparent.cleaned(fields.get("traceparent")),
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ PARSERS: tuple[Callable[[bytes], Any], ...] = (
     messages.parse_acquire,
     messages.parse_granted,
     messages.parse_session,
+    messages.parse_hand_over,
     messages.parse_refused,
     messages.parse_devices,
     messages.parse_have,
@@ -49,6 +51,20 @@ def test_there_and_back() -> None:
     assert messages.parse_pems(messages.pack_pems(PEMS)) == PEMS
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_a_trace_goes_along_and_a_malformed_one_is_none() -> None:
+    traced = replace(REQUEST, trace=TRACE)
+    assert messages.parse_acquire(messages.pack_acquire(traced, PEER)) == (traced, PEER)
+    assert messages.parse_hand_over(messages.pack_session("5f3a", TRACE)) == ("5f3a", TRACE)
+    assert messages.parse_hand_over(messages.pack_session("5f3a")) == ("5f3a", "")
+    for junk in (TRACE + "0", TRACE[:-1], TRACE.upper()):
+        assert messages.parse_hand_over(messages.pack_session("5f3a", junk)) == ("5f3a", "")
+        body = messages.pack_acquire(replace(REQUEST, trace=junk), PEER)
+        assert messages.parse_acquire(body) == (REQUEST, PEER)
+
+
 def test_every_request_has_its_reply() -> None:
     assert set(messages.REPLIES) == {kind for kind in Kind if kind < 64}
 
@@ -63,7 +79,7 @@ def test_a_refusal_reads_the_same_behind_the_exporter() -> None:
 
 def test_the_longest_request_fits() -> None:
     claim = ClaimRef("n" * 63, "c" * 253, ClaimUid("u" * 64))
-    request = GrantRequest("d" * 63, claim, "\N{SNOWMAN}" * 40)
+    request = GrantRequest("d" * 63, claim, "\N{SNOWMAN}" * 40, TRACE)
     peer = Peer("f" * 64, 65535, NodeName("n" * 253), True)
     assert len(messages.pack_acquire(request, peer)) <= messages.MAX_REQUEST
 

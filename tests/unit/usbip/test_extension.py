@@ -27,7 +27,18 @@ CLAIM = ClaimRef("lab", "stick.one", ClaimUid("2f1c-77"))
 REQUEST = GrantRequest("usb-0951-1666-60a44c", CLAIM, "pod lab/reader")
 
 
-@pytest.mark.parametrize("request_", [REQUEST, GrantRequest("1-1.4"), replace(REQUEST, holder="é")])
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        REQUEST,
+        GrantRequest("1-1.4"),
+        replace(REQUEST, holder="é"),
+        replace(REQUEST, trace=TRACE),
+    ],
+)
 def test_grant_request_round_trip(request_: GrantRequest) -> None:
     body = extension.pack_grant_request(request_)
     assert len(body) <= wire.MAX_BODY
@@ -63,7 +74,7 @@ def test_longest_bodies_fit_their_caps() -> None:
     timings = (('"' * 64, 1234567.123456),) * 40
     assert len(extension.pack_grant_reply(GrantReply(device, timings))) <= wire.MAX_GRANT_BODY
     assert len(extension.pack_refusal(Refusal("R" * 64, text * 9, text))) <= wire.MAX_BODY
-    request = GrantRequest("d" * 63, ClaimRef("n" * 63, "c" * 253, ClaimUid("u" * 64)), text)
+    request = GrantRequest("d" * 63, ClaimRef("n" * 63, "c" * 253, ClaimUid("u" * 64)), text, TRACE)
     assert len(extension.pack_grant_request(request)) <= wire.MAX_BODY
 
 
@@ -151,6 +162,19 @@ def test_what_is_no_body_is_refused(body: bytes) -> None:
 
 def test_newer_peers_may_say_more() -> None:
     fields = json.loads(extension.pack_grant_request(REQUEST)) | {"new": [1]}
+    assert extension.parse_grant_request(json.dumps(fields).encode()) == REQUEST
+
+
+def test_peers_that_know_nothing_of_traces() -> None:
+    """What they are told where traces are off is what it always was; what they say has none."""
+    old = json.loads(extension.pack_grant_request(REQUEST))
+    assert set(old) == {"v", "device", "claim", "holder"}
+    assert extension.parse_grant_request(json.dumps(old).encode()).trace == ""
+
+
+@pytest.mark.parametrize("value", [TRACE + "0", TRACE[:-1], "ff" + TRACE[2:], "", None, 7, [TRACE]])
+def test_a_malformed_trace_is_none_and_no_reason_to_refuse(value: object) -> None:
+    fields = json.loads(extension.pack_grant_request(REQUEST)) | {"traceparent": value}
     assert extension.parse_grant_request(json.dumps(fields).encode()) == REQUEST
 
 

@@ -129,6 +129,7 @@ def agent_command(
     from usbdra.agent import daemon
     from usbdra.agent.options import AgentOptions
     from usbdra.cli import parts
+    from usbdra.tracing.process import traced
     from usbdra.types import NodeName
 
     settings = invocation.live_settings(
@@ -176,5 +177,6 @@ def agent_command(
         kubeconfig=kubeconfig,
         fault_file=Path(fault) if fault else None,
     )
-    asyncio.run(daemon.run(options))
+    with traced("usbdra-agent", os.environ) as tracer:
+        asyncio.run(daemon.run(options, tracer))
     return 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import click
@@ -63,6 +64,7 @@ def exporter_command(
     from usbdra.exporter.policy import AccessPolicy, parse_networks
     from usbdra.exporter.server import Listen
     from usbdra.stopping import until_told
+    from usbdra.tracing.process import traced
     from usbdra.transport.ktls import Encryption
 
     settings = invocation.live_settings(
@@ -84,4 +86,5 @@ def exporter_command(
         counts=counts.name_of(pod_uid or "standalone") if metrics else "",
     )
     dump = StateDump()
-    asyncio.run(until_told(process.run(options, dump), "exporter", dump))
+    with traced("usbdra-exporter", os.environ) as tracer:
+        asyncio.run(until_told(process.run(options, dump, tracer), "exporter", dump))

@@ -21,6 +21,16 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end -}}
 {{- end }}
 
+{{/* Traces, as OpenTelemetry's own variables; NODE_NAME is one of the container's. */}}
+{{- define "usbdra.tracing" -}}
+{{- with .Values.tracing }}{{- if .endpoint -}}
+- {name: OTEL_EXPORTER_OTLP_ENDPOINT, value: {{ .endpoint | quote }}}
+- {name: OTEL_TRACES_SAMPLER, value: parentbased_traceidratio}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .samplingRatio | toString | quote }}}
+- {name: OTEL_RESOURCE_ATTRIBUTES, value: k8s.node.name=$(NODE_NAME)}
+{{- end }}{{ end -}}
+{{- end }}
+
 {{/* The Secret of the web page, where the page is served with TLS. */}}
 {{- define "usbdra.webTls" -}}
 {{- if .Values.controller.web.enabled }}{{ .Values.controller.web.tlsSecret }}{{ end }}
