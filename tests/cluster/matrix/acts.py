@@ -36,7 +36,7 @@ _LINKS = f"'( sport = :{EXPORT_PORT} or dport = :{EXPORT_PORT} )'"
 
 def _interface(machine: Node) -> str:
     """What the node's address is at; each kernel names it its own way."""
-    return machine.sh(f"ip -4 -o address show to {machine.ip4}").split()[1]
+    return machine.sh(f"ip -4 -o address show to {machine.ip}").split()[1]
 
 
 @contextlib.contextmanager
