@@ -15,6 +15,7 @@ from tests.contract.exporting import NAME, World, running
 from tests.contract.importing import REF, Importing, importing
 from tests.fakes.exporter import EMPTY
 from tests.fakes.traces import Collector
+from usbdra.errors import PeerRefused
 from usbdra.tracing.process import traced
 
 
@@ -92,3 +93,82 @@ async def test_one_prepare_is_one_trace(tmp_path: Path, collector: Collector) ->
         f"{root} > agent-b record",
         f"{root} > agent-b status",
     }
+
+
+async def test_an_exporter_that_does_not_trace_passes_a_trace_on(
+    tmp_path: Path, collector: Collector
+) -> None:
+    async with nodes(tmp_path, collector, exporter=False) as (world, node):
+        await node.preparer.prepare(REF)
+        await node.preparer.unprepare(REF)
+        assert "opentelemetry" not in world.exporter.log
+    assert collector.path(collector.named("bind")) == [
+        "agent-b NodePrepareResources",
+        "agent-b take",
+        "agent-b grant",
+        "agent-a acquire",
+        "agent-a bind",
+    ]
+    assert collector.path(collector.named("begin-session"))[-3:] == [
+        "agent-b grant",
+        "agent-a hand-over",
+        "agent-a begin-session",
+    ]
+
+
+async def test_a_peer_without_traces_is_served_and_traced_from_where_it_comes_in(
+    tmp_path: Path, collector: Collector
+) -> None:
+    """As one of an earlier version, whose request has no such field."""
+    async with nodes(tmp_path, collector, importer=False) as (_, node):
+        await node.preparer.prepare(REF)
+        await node.preparer.unprepare(REF)
+    assert collector.path(collector.named("bind")) == [
+        "usbdra-exporter grant",
+        "usbdra-exporter acquire",
+        "agent-a acquire",
+        "agent-a bind",
+    ]
+    assert collector.named("begin-session").trace == collector.named("bind").trace
+    assert len(collector.traces()) == 1
+
+
+async def test_a_refusal_is_a_trace_that_ends_where_it_was_refused(
+    tmp_path: Path, collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with nodes(tmp_path, collector) as (world, node):
+        world.nodes["node-b"] = {"10.0.0.2"}
+        with pytest.raises(PeerRefused):
+            await node.preparer.prepare(REF)
+    caplog.clear()  # its records keep the error, whose frames keep the keys of links
+    said = {f"{one.service} {one.name}": one.attributes.get("error.type") for one in collector.all}
+    assert {span: word for span, word in said.items() if word} == {
+        "agent-b NodePrepareResources": "PeerRefused",
+        "agent-b take": "PeerRefused",
+        "agent-b grant": "PeerRefused",
+        "usbdra-exporter grant": "Refused",
+        "usbdra-exporter acquire": "Refused",
+        "agent-a acquire": "Refused",
+        "agent-a vouch": "Refused",
+    }
+    assert len(collector.traces()) == 1
+    assert "10.0.0.2" not in str(collector.all)
+
+
+async def test_a_device_that_is_attached_again_is_a_trace_of_its_own(
+    tmp_path: Path, collector: Collector
+) -> None:
+    async with nodes(tmp_path, collector) as (world, node):
+        (device,) = (await node.preparer.prepare(REF)).devices
+        assert device.held is not None
+        assert device.held.port is not None
+        node.kernel.vhci.lose_link(device.held.port)
+        await world.given_back()
+        await node.preparer.restore(REF)
+        await node.preparer.unprepare(REF)
+    root = next(step for step in collector.all if step.name == "Reattach")
+    assert root.attributes["usbdra.device"] == NAME
+    again = [step for step in collector.all if step.trace == root.trace]
+    assert {step.service for step in again} == {"agent-a", "agent-b", "usbdra-exporter"}
+    (bind,) = (step for step in again if step.name == "bind")
+    assert collector.path(bind)[:3] == ["agent-b Reattach", "agent-b take", "agent-b grant"]

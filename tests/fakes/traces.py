@@ -28,9 +28,9 @@ from usbdra.tracing import settings
 @dataclass(frozen=True)
 class Step:
     """A span as it arrived; `parent` is "" for the first one of a trace, `start` and `took` are
-    nanoseconds."""
+    nanoseconds. `resource` is what its process says of itself, `service` the name of it."""
 
-    service: str
+    resource: dict[str, Any]
     name: str
     trace: str
     span: str
@@ -39,6 +39,10 @@ class Step:
     attributes: dict[str, Any]
     start: int
     took: int
+
+    @property
+    def service(self) -> str:
+        return str(self.resource["service.name"])
 
 
 class Steps:
@@ -67,7 +71,7 @@ class Steps:
 
 
 class Collector(Steps):
-    """`with`: listens on a port of loopback; `environment` has a process send there."""
+    """`with`: listens on a port of loopback; `environment` has a process send to `endpoint`."""
 
     def __enter__(self) -> Self:
         self._server = _Server(self._take)
@@ -81,9 +85,12 @@ class Collector(Steps):
         self._server.server_close()
 
     @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
     def environment(self) -> dict[str, str]:
-        port = self._server.server_address[1]
-        return {settings.ENDPOINTS[1]: f"http://127.0.0.1:{port}"}
+        return {settings.ENDPOINTS[1]: self.endpoint}
 
     def _take(self, path: str, body: bytes) -> bytes:
         assert path == "/v1/traces"
@@ -92,7 +99,7 @@ class Collector(Steps):
             said = _attributes(resource.resource.attributes)
             for scope in resource.scope_spans:
                 assert scope.scope.name == "usbdra"
-                self.all += [_step(span, said["service.name"]) for span in scope.spans]
+                self.all += [_step(span, said) for span in scope.spans]
         return ExportTraceServiceResponse().SerializeToString()
 
 
@@ -129,9 +136,9 @@ class Kept(Steps, SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def _step(span: Span, service: str) -> Step:
+def _step(span: Span, resource: dict[str, Any]) -> Step:
     return Step(
-        service,
+        resource,
         span.name,
         span.trace_id.hex(),
         span.span_id.hex(),
@@ -156,7 +163,7 @@ def _kept(span: ReadableSpan) -> Step:
     assert span.start_time is not None
     assert span.end_time is not None
     return Step(
-        str(span.resource.attributes["service.name"]),
+        dict(span.resource.attributes),
         span.name,
         f"{context.trace_id:032x}",
         f"{context.span_id:016x}",

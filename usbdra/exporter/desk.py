@@ -214,7 +214,7 @@ class Desk:
             return messages.pack_pems(Pems(have) if pems.stamp == have else pems)
         if kind is Kind.HAND_OVER:
             session, trace = messages.parse_hand_over(body)
-            with self._tracer.entry("hand-over", Side.SERVER, trace):
+            with self._tracer.entry("hand-over", Side.SERVER, trace or visit.trace):
                 await self._hand_over(session, visit)
         else:
             await self._abandon(messages.parse_session(body), visit)
@@ -239,7 +239,7 @@ class Desk:
             raise Refused("a connection has one device; this one has it")
         request, peer = messages.parse_acquire(packet.body)
         self._drop(visit)
-        sock = visit.take(packet)
+        sock, visit.trace = visit.take(packet), request.trace
         with contextlib.suppress(OSError):  # no TCP: the guard says so
             sockets.tune(sock, self._timeouts)
         with self._tracer.entry("acquire", Side.SERVER, request.trace, device=request.device):
@@ -272,6 +272,8 @@ class _Visit:
         self.granted: Granted | None = None
         self.sock: socket.socket | None = None
         self.taken: Packet | None = None
+        self.trace = ""
+        """What the request named, for an exporter that passes it on and traces nothing itself."""
 
     def take(self, packet: Packet) -> socket.socket:
         """Own the packet's descriptor."""

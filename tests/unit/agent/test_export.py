@@ -15,12 +15,15 @@ import pytest
 from tests.fakes.broker import STICK, FakeBroker
 from tests.fakes.certificates import certificates
 from tests.fakes.exporter import free_port
+from tests.fakes.traces import Kept
 from usbdra.agent.export import Export
 from usbdra.agent.options import AgentOptions
 from usbdra.errors import ConfigError, PeerRefused, UsbdraError
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.exporter.remote import RemoteBroker
 from usbdra.importer.dial import dial
+from usbdra.tracing.otel import OtelTracer
+from usbdra.tracing.spans import OFF, Kind, Span, Tracer, Value, under
 from usbdra.transport.ktls import Encryption
 from usbdra.types import ClaimUid, NodeName
 from usbdra.usbip.extension import ClaimRef
@@ -30,7 +33,7 @@ CLAIM = ClaimRef("lab", "one", ClaimUid("u-1"))
 
 @asynccontextmanager
 async def exporting(
-    broker: FakeBroker, pki: Path, addresses: set[str], **changes: Any
+    broker: FakeBroker, pki: Path, addresses: set[str], tracer: Tracer = OFF, **changes: Any
 ) -> AsyncIterator[tuple[AgentOptions, list[str]]]:
     refused: list[str] = []
 
@@ -44,7 +47,9 @@ async def exporting(
     options = AgentOptions(
         node=NodeName("node-a"), pod_uid="p", listen=("127.0.0.1",), port=free_port(), **changes
     )
-    export = Export(options, broker, pki=lambda: pki, addresses=known, on_refused=note)
+    export = Export(
+        options, broker, pki=lambda: pki, addresses=known, on_refused=note, tracer=tracer
+    )
     running = asyncio.create_task(export.run())
     try:
         yield options, refused
@@ -83,6 +88,54 @@ async def test_in_process_the_address_counts_as_well(broker: FakeBroker) -> None
         assert broker.calls == ["acquire", "hand_over"]
         (text,) = refused
         assert text.startswith("127.0.0.1 is no InternalIP")
+
+
+class Claimed:
+    """A span of a peer that says what it likes of it."""
+
+    def __init__(self, traceparent: str) -> None:
+        self.traceparent = traceparent
+
+    def set(self, **attributes: Value) -> None:
+        pass
+
+    def child(self, name: str, kind: Kind, **attributes: Value) -> Span:
+        return self
+
+    def past(self, name: str, seconds: float) -> None:
+        pass
+
+    def end(self, error: str = "") -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("said", "parent"),
+    [
+        ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00f067aa0ba902b7"),
+        ("00-4BF92F3577B34DA6A3CE929D0E0E4736-00F067AA0BA902B7-01", ""),
+        ("x" * 2000, ""),
+        ("", ""),
+    ],
+)
+async def test_a_trace_of_the_peer_is_gone_on_with_where_its_word_is_well_formed(
+    broker: FakeBroker, said: str, parent: str
+) -> None:
+    """In this process there is no exporter between: the agent's steps are below its grant."""
+    kept = Kept()
+    tracer = OtelTracer("a", kept)
+    async with exporting(broker, certificates().a, {"127.0.0.1"}, tracer) as (options, _):
+        with under(Claimed(said)):
+            await ask(options.port)
+    tracer.close()
+    assert broker.calls == ["acquire", "hand_over"]
+    assert kept.named("grant").parent == parent
+    assert kept.named("grant").attributes == {
+        "usbdra.device": STICK.name,
+        "usbdra.peer": "node-b",
+    }
+    assert kept.named("vouch").parent == kept.named("grant").span
+    assert len(kept.traces()) == 1
 
 
 async def test_behind_the_exporter_no_port_is_opened(broker: FakeBroker, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from functools import partial
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from usbdra.exporter.broker import Broker
     from usbdra.exporter.server import ExporterServer
     from usbdra.exporter.visits import Visits
+    from usbdra.tracing.spans import Tracer
 
 
 @click.command("serve")
@@ -54,6 +56,7 @@ def serve_command(
     ends. Running sessions are the kernel's: they go on when this program stops.
     """
     from usbdra import log
+    from usbdra.tracing.process import traced
 
     flags: dict[str, object] = {
         "listen": addresses or None,
@@ -65,11 +68,12 @@ def serve_command(
     }
     settings = invocation.live_settings(**flags)
     log.setup(settings.log_level, settings.log_format)
-    asyncio.run(_serve(invocation, settings, plain, only))
+    with traced("usbdra-serve", os.environ) as tracer:
+        asyncio.run(_serve(invocation, settings, plain, only, tracer))
 
 
 async def _serve(
-    invocation: Invocation, settings: Settings, plain: bool, only: tuple[str, ...]
+    invocation: Invocation, settings: Settings, plain: bool, only: tuple[str, ...], tracer: Tracer
 ) -> None:
     from usbdra.discovery import tree
     from usbdra.discovery.inventory import Inventory
@@ -103,7 +107,7 @@ async def _serve(
             await broker.start()
             renewal = HostRenewal(settings.pki_dir, host) if host else None
             visits = Visits(renewal, broker, editions) if renewal else None
-            server = _server(settings, broker, plain, _devices(live, only), visits)
+            server = _server(settings, broker, plain, _devices(live, only), visits, tracer)
             try:
                 async with server:
                     for address, number in server.addresses:
@@ -144,6 +148,7 @@ def _server(
     plain: bool,
     only: frozenset[str] | None,
     visits: Visits | None,
+    tracer: Tracer,
 ) -> ExporterServer:
     """visits: of the controller of a cluster that this machine is not part of, but for."""
     from usbdra.exporter.narrow import OnlyThese
@@ -164,4 +169,5 @@ def _server(
         encryption=parts.encryption(settings),
         policy=policy,
         visited=visits,
+        tracer=tracer,
     )
