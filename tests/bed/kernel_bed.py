@@ -31,7 +31,7 @@ class KernelBed(Bed):
     ) -> None:
         drives = []
         if not bare:
-            drives.append(("usbdra", project_image(), "/opt/usbdra"))
+            drives.append(("usbdra", project_image("cluster"), "/opt/usbdra"))
             drives.append(("tests", tests_image(), "/opt/tests"))
         specs = [
             NodeSpec(

@@ -25,10 +25,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from usbdra._native import bpf
+from usbdra.containers.cgroups import OWN
 from usbdra.containers.live import Gone, LiveContainers, Wanted
 from usbdra.containers.nodes import Node
 from usbdra.containers.processes import Processes
 from usbdra.containers.rules import DeviceNumber
+from usbdra.containers.scopes import Scopes
 from usbdra.types import ClaimUid
 
 try:
@@ -43,6 +45,7 @@ OLD, NEW, NEXT = DeviceNumber(4, 20), DeviceNumber(4, 21), DeviceNumber(4, 22)
 """Consoles: they open on every machine, and no runtime gives them to every container."""
 OLD_PATH, NEW_PATH = PurePosixPath("/dev/bus/usb/001/008"), PurePosixPath("/dev/bus/usb/001/009")
 RUNTIME = ebpf.runc([*ebpf.USUAL, (ebpf.CHARACTER, 6, OLD.major, OLD.minor, True)])
+SYSTEMD = "systemd"
 BUNDLE = Path("/run/bed/bundle")
 CAPABILITIES = tuple(
     f"CAP_{name}" for name in ("DAC_OVERRIDE", "MKNOD", "SYSLOG", "SYS_ADMIN", "SYS_RAWIO")
@@ -116,7 +119,7 @@ def by_hand(cgroup: Path, links: Path) -> subprocess.Popen[str]:
     return _started([sys.executable, "-c", LOOP], lambda: _be_container(cgroup, links))
 
 
-def by_runtime(runtime: str, cgroup: Path, links: Path) -> subprocess.Popen[str]:
+def by_runtime(runtime: str, cgroup: Path, links: Path, driver: str) -> subprocess.Popen[str]:
     """The same made by a real runtime, of which the root file system is this machine's."""
     bundle, root = BUNDLE, BUNDLE / "root"
     root.mkdir(parents=True)
@@ -139,7 +142,7 @@ def by_runtime(runtime: str, cgroup: Path, links: Path) -> subprocess.Popen[str]
             {"destination": "/dev/usbdra/usb", "source": str(links), "options": ["bind"]},
         ],
         "linux": {
-            "cgroupsPath": "/" + str(cgroup.relative_to(hierarchy())),
+            "cgroupsPath": _named(cgroup, driver),
             "namespaces": [{"type": kind} for kind in ("pid", "mount", "ipc", "uts")],
             "devices": [{**number, "path": str(OLD_PATH), "fileMode": 0o600}],
             "resources": {
@@ -152,8 +155,26 @@ def by_runtime(runtime: str, cgroup: Path, links: Path) -> subprocess.Popen[str]
         },
     }
     (bundle / "config.json").write_text(json.dumps(config))
-    flags = ["--cgroup-manager=cgroupfs"] if runtime == "crun" else []
-    return _started([runtime, *flags, "run", "--bundle", str(bundle), NAME])
+    systemd = ["--systemd-cgroup"] if driver == SYSTEMD else []
+    flags = [] if systemd or runtime != "crun" else ["--cgroup-manager=cgroupfs"]
+    return _started([runtime, *systemd, *flags, "run", "--bundle", str(bundle), NAME])
+
+
+def _named(cgroup: Path, driver: str) -> str:
+    """The cgroup as a container's configuration has it: with systemd a slice, and what a scope's
+    name is made of (runc, libcontainer/cgroups/systemd/common.go)."""
+    if driver != SYSTEMD:
+        return "/" + str(cgroup.relative_to(hierarchy()))
+    return f"{cgroup.parent.name}:cri-containerd:{NAME}"
+
+
+def cgroup_of(driver: str) -> Path:
+    """Where the kubelet and containerd put a container of a Burstable pod."""
+    if driver != SYSTEMD:
+        return hierarchy() / f"kubepods/burstable/pod{POD}" / NAME
+    above = f"kubepods-burstable-pod{POD.replace('-', '_')}.slice"
+    slices = Path("kubepods.slice/kubepods-burstable.slice") / above
+    return hierarchy() / slices / f"cri-containerd-{NAME}.scope"
 
 
 def _started(words: list[str], first: Callable[[], None] | None = None) -> subprocess.Popen[str]:
@@ -183,16 +204,16 @@ def _be_container(cgroup: Path, links: Path) -> None:
 
 
 @contextmanager
-def running(runtime: str) -> Iterator[tuple[Container, Path]]:
-    """A container and its cgroup, gone afterwards."""
-    cgroup = hierarchy() / f"kubepods/burstable/pod{POD}" / NAME
+def running(runtime: str, driver: str) -> Iterator[tuple[Container, Path]]:
+    """A container and the cgroup that has its program, gone afterwards."""
+    cgroup = cgroup_of(driver)
     links = CLAIMS / CLAIM / "links" / "usb"
     links.mkdir(parents=True)
     try:
-        made = by_runtime(runtime, cgroup, links) if runtime else by_hand(cgroup, links)
+        made = by_runtime(runtime, cgroup, links, driver) if runtime else by_hand(cgroup, links)
         container = Container(made)
         try:
-            yield container, cgroup
+            yield container, cgroup / OWN if (cgroup / OWN).exists() else cgroup
         finally:
             container.end()
     finally:
@@ -218,10 +239,10 @@ def _removed(cgroup: Path) -> None:
 
 
 def program_of(cgroup: Path) -> bytes:
-    """The one that is attached."""
+    """The runtime's, which is attached first; a second one may be systemd's."""
     fd = os.open(cgroup, os.O_RDONLY)
     try:
-        ((number,), _) = bpf.device_programs(fd)
+        ((number, *_), _) = bpf.device_programs(fd)
         program = bpf.open_program(number)
         text = bpf.instructions(program)[1]
         os.close(program)
@@ -230,14 +251,31 @@ def program_of(cgroup: Path) -> bytes:
         os.close(fd)
 
 
-def run(runtime: str = "") -> dict[str, float]:
+def agent() -> LiveContainers:
+    """As an agent has it that was just started."""
+    proc = Path("/proc")
+    return LiveContainers(
+        Processes(proc), scopes=Scopes.of_host(proc), cgroups=hierarchy(), claims_dir=CLAIMS
+    )
+
+
+def resized(runtime: str, driver: str) -> None:
+    """What comes of a pod that is resized in place, and of any package that is installed."""
+    systemd = driver == SYSTEMD
+    flags = ["--systemd-cgroup"] if systemd else []
+    subprocess.run([runtime, *flags, "update", "--cpu-share=512", NAME], check=True)
+    if systemd:
+        subprocess.run(["systemctl", "daemon-reload"], check=True)
+
+
+def run(runtime: str = "", driver: str = "cgroupfs") -> dict[str, float]:
     """All of it, with a container of this runtime or our own; milliseconds of one change to give
     and one to take."""
-    live = LiveContainers(Processes(Path("/proc")), cgroups=hierarchy(), claims_dir=CLAIMS)
+    live, other = agent(), agent()
     lost = Wanted(gone=(Gone(OLD_PATH, OLD),))
     back = Wanted((Node(NEW_PATH, NEW, 0o660),), (Gone(OLD_PATH, OLD),))
     times = {}
-    with running(runtime) as (container, cgroup):
+    with running(runtime, driver) as (container, cgroup):
         given = program_of(cgroup)
         assert runtime or given == RUNTIME, "the kernel shows another program than was loaded"
         assert container.opens(OLD_PATH)
@@ -257,7 +295,12 @@ def run(runtime: str = "") -> dict[str, float]:
         assert not container.makes(NEXT), "the neighbour of what was given opens"
 
         once = program_of(cgroup)
-        other = LiveContainers(Processes(Path("/proc")), cgroups=hierarchy(), claims_dir=CLAIMS)
+        if runtime:
+            resized(runtime, driver)
+            assert container.opens(NEW_PATH), "a container that was resized lost its device"
+            assert not container.opens(OLD_PATH)
+            assert not container.makes(OLD), "R60: resized, it has the lost number again"
+            assert not container.makes(NEXT)
         assert other.update_claim(CLAIM, {"usb": back}) == []
         assert program_of(cgroup) == once, "another agent made it longer"
         for first, second in ((NEW, OLD), (OLD, NEW)) * 5:
@@ -274,16 +317,16 @@ def run(runtime: str = "") -> dict[str, float]:
         assert container.opens(OLD_PATH)
         assert other.restart_claim(CLAIM, {"usb"}) == []
         assert container.end() == KILLED
-    late(runtime, live)
+    late(runtime, driver, live)
     return times
 
 
-def late(runtime: str, live: LiveContainers) -> None:
+def late(runtime: str, driver: str, live: LiveContainers) -> None:
     """A container that is made from files of before a loss, after it: the next look meets it, and
     leaves what another of its claims has by now."""
     lost = Wanted(gone=(Gone(OLD_PATH, OLD),))
     assert live.update_claim(CLAIM, {"usb": lost}) == []
-    with running(runtime) as (container, _):
+    with running(runtime, driver) as (container, _):
         assert container.opens(OLD_PATH)
         again = Wanted(gone=(Gone(OLD_PATH, OLD, holder=CLAIM),))
         assert live.update_claim(CLAIM, {"usb": again}) == []

@@ -22,6 +22,8 @@ LOGS = Path("build/results/kernel")
 # usb-storage waits a second before it looks at a disk, for sticks that need it; gadgets do not, and
 # a session has some two hundred such seconds. Benchmarks and cluster tests leave it as it is.
 QUICK = ("usb-storage.delay_use=0",)
+# What systemd.py starts.
+PACKAGES = ("dbus", "systemd")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +40,7 @@ def running() -> Iterator[Bed]:
     if os.environ.get("USBDRA_BED") == "running":
         bed: Bed = adopt(detached_beds()[0])
     else:
-        bed = KernelBed(parameters=QUICK)
+        bed = KernelBed(packages=PACKAGES, parameters=QUICK)
         bed.up()
     try:
         yield bed

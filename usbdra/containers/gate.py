@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -124,30 +124,39 @@ def _kept_trying(cgroup: int, path: Path, wanted: Change, bpf: Bpf) -> bool:
 def _change(cgroup: int, wanted: Change, bpf: Bpf) -> bool:
     """One attempt. FileNotFoundError: a program that was looked at is not attached any more.
 
-    To deny, one program is enough. To allow all must agree, and of several one may be somebody's
-    own fence, which is not ours to open.
+    To deny, one program is enough. To allow all must agree: of several, systemd's has been told
+    (scopes.py), and any other is somebody's own fence, which is not ours to open.
     """
     numbers, flags = bpf.device_programs(cgroup)
-    if len(numbers) > 1 and wanted.allow:
-        raise KernelUnsupported(f"it has {len(numbers)} device programs, not its runtime's alone")
     if not numbers:
         return False
-    old = bpf.open_program(numbers[0])
-    try:
-        _, text = bpf.instructions(old)
+    with ExitStack() as stack:
+        programs = [_opened_program(number, bpf, stack) for number in numbers]
+        old, text = next((one for one in programs if rules.marked(one[1])), programs[0])
+        for fd, other in programs:
+            if fd != old and not _lets_through(other, wanted.allow):
+                raise KernelUnsupported("a device program beside its runtime's denies the device")
         have, original = rules.split(text)
         joined = rules.join(wanted.applied(have, original), original)
         if joined == text:
             return False
         new = bpf.load(joined)
-        try:
-            # Without that flag there can be only one, and a new one takes its place by itself.
-            bpf.attach(cgroup, new, flags, old if flags & bpf.ALLOW_MULTI else -1)
-        finally:
-            os.close(new)
-    finally:
-        os.close(old)
+        stack.callback(os.close, new)
+        # Without that flag there can be only one, and a new one takes its place by itself.
+        bpf.attach(cgroup, new, flags, old if flags & bpf.ALLOW_MULTI else -1)
     return True
+
+
+def _opened_program(number: int, bpf: Bpf, stack: ExitStack) -> tuple[int, bytes]:
+    """Descriptor, until the stack is left, and instructions."""
+    fd = bpf.open_program(number)
+    stack.callback(os.close, fd)
+    return fd, bpf.instructions(fd)[1]
+
+
+def _lets_through(program: bytes, wanted: Mapping[DeviceNumber, int]) -> bool:
+    """Whether it allows all of this, as far as can be told."""
+    return all(verdict.allows(program, number, wanted[number]) is True for number in wanted)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from usbdra.containers.gate import Bpf, Change
 from usbdra.containers.nodes import Node
 from usbdra.containers.processes import Container, Processes
 from usbdra.containers.rules import READ_WRITE, DeviceNumber
+from usbdra.containers.scopes import Scopes, unit_of
 from usbdra.errors import KernelUnsupported, NotFound, UsbdraError
 from usbdra.types import ClaimUid
 
@@ -65,12 +66,14 @@ class Problem:
 
 class LiveContainers:
     """The running containers of this node. cgroups: where the hierarchy of version 2 is mounted;
-    claims_dir: where claims have their directories; dev: the node's own /dev."""
+    claims_dir: where claims have their directories; dev: the node's own /dev; scopes: those of the
+    host's systemd, None where it is not told."""
 
     def __init__(
         self,
         processes: Processes,
         *,
+        scopes: Scopes | None = None,
         cgroups: Path = Path("/sys/fs/cgroup"),
         claims_dir: Path = Path("/dev/usbdra"),
         dev: Path = Path("/dev"),
@@ -78,6 +81,7 @@ class LiveContainers:
         bpf: Bpf | None = None,
     ) -> None:
         self._processes = processes
+        self._scopes = scopes
         self._cgroups = cgroups
         self._claims_dir = claims_dir
         self._dev = dev
@@ -87,7 +91,9 @@ class LiveContainers:
     @classmethod
     def of_host(cls, proc: Path | None, claims_dir: Path) -> LiveContainers | None:
         """Those of the host whose /proc is there; None where the agent is not to see them."""
-        return cls(Processes(proc), claims_dir=claims_dir) if proc is not None else None
+        if proc is None:
+            return None
+        return cls(Processes(proc), scopes=Scopes.of_host(proc), claims_dir=claims_dir)
 
     def update_claim(self, claim: ClaimUid, wanted: Mapping[str, Wanted]) -> list[Problem]:
         """Change every container that was given one of these requests of the claim.
@@ -159,6 +165,9 @@ class LiveContainers:
         return problems
 
     def _change(self, container: Container, wanted: Wanted) -> None:
+        unit = unit_of(container.cgroups[0])
+        if self._scopes is not None and unit is not None and wanted.change.allow:
+            self._scopes.allow(unit, wanted.change.allow)
         paths = [self._cgroups / path.lstrip("/") for path in container.cgroups]
         gate.change([p for p in paths if p is paths[0] or p.exists()], wanted.change, bpf=self._bpf)
         process = self._processes.open(container)

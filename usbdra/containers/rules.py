@@ -73,7 +73,7 @@ def split(text: bytes) -> tuple[dict[DeviceNumber, int], bytes]:
     """
     rules: dict[DeviceNumber, int] = {}
     original = text
-    if _at(text, 0) == (_MOV, 0, 0, MARK):
+    if marked(text):
         size = _at(text, 1)[3] * SIZE
         rules, original = dict(_rules(text[2 * SIZE : size])), text[size:]
         if not rules or join(rules, original) != text:
@@ -82,6 +82,11 @@ def split(text: bytes) -> tuple[dict[DeviceNumber, int], bytes]:
         if code in (_CALL, _WIDE):
             raise KernelUnsupported("its device program calls functions or has maps")
     return rules, original
+
+
+def marked(text: bytes) -> bool:
+    """Whether a program begins with rules of ours."""
+    return _at(text, 0) == (_MOV, 0, 0, MARK)
 
 
 def _rules(text: bytes) -> Iterator[tuple[DeviceNumber, int]]:

@@ -57,7 +57,7 @@ class RemoteIdentity:
     def context(self, role: Role) -> TlsContext:
         """See server.Contexts; the exporter only ever answers."""
         if self._context is None or role is not Role.SERVER:
-            raise ConfigError("no certificate came from this node's agent yet")
+            raise _none_yet()
         return self._context
 
     async def refresh(self) -> None:
@@ -72,6 +72,8 @@ class RemoteIdentity:
         clock = asyncio.get_running_loop().time
         async with self._asking:
             if clock() < self._good_until:
+                if self._context is None:
+                    raise _none_yet()
                 return
             try:
                 pems = await self._ask(self._stamp)
@@ -80,6 +82,10 @@ class RemoteIdentity:
                     self._stamp = pems.stamp
             finally:
                 self._good_until = clock() + FRESH_SECONDS
+
+
+def _none_yet() -> ConfigError:
+    return ConfigError("no certificate came from this node's agent yet")
 
 
 def _context_of(pems: Pems) -> TlsContext:

@@ -28,6 +28,8 @@ EXPORTER, IMPORTER = "a", "b"
 NODES = {Side.EXPORTER: EXPORTER, Side.IMPORTER: IMPORTER, Side.CLUSTER: EXPORTER}
 SECONDS = 240.0
 """How long a cell may take to recover. The longest pause between attempts is one minute."""
+BOOTED_SECONDS = 600.0
+"""The same where a node boots: its pods are started by a kubelet that starts itself."""
 CLEAN_SECONDS = 90.0
 _LOOP_SECONDS = 100
 _DOWN = (Fault.POWER, Fault.REBOOT)
@@ -113,6 +115,7 @@ class Scene:
         self.stage, self.bed, self.space = stage, stage.bed, stage.space
         self.cell, self.found = cell, Found(str(cell))
         self.pod, self.claim = f"user{stage.number}", f"stick{stage.number}"
+        self.seconds = BOOTED_SECONDS if cell.fault in _DOWN else SECONDS
         self.healed = 0.0
         self.begun = time.monotonic()
 
@@ -169,7 +172,7 @@ class Scene:
         if expect is not Expect.NOTHING:
             self._known()
             self._attached_again()
-        reading.wait(timeout=SECONDS)
+        reading.wait(timeout=self.seconds)
         self.found.recovered = time.monotonic() - self.healed
         self.found.failed_reads = len(reading.failures())
         if expect is Expect.NOTHING and self.found.failed_reads:
@@ -187,7 +190,7 @@ class Scene:
             raise AssertionError("the claim was given back before the fault came")
         with self._fault():
             pass
-        self.bed.api.wait_pod_gone(self.pod, self.space.name, SECONDS)
+        self.bed.api.wait_pod_gone(self.pod, self.space.name, self.seconds)
         self._at_home()
         self.found.recovered = time.monotonic() - self.healed
 
@@ -199,11 +202,11 @@ class Scene:
 
     def _start_pod(self) -> None:
         self._apply()
-        self.bed.api.wait_pod(self.pod, self.space.name, timeout=SECONDS)
+        self.bed.api.wait_pod(self.pod, self.space.name, timeout=self.seconds)
 
     def _first_read(self) -> None:
-        self.bed.api.wait_pod(self.pod, self.space.name, timeout=SECONDS)
-        Reading(self.bed, IMPORTER, self.space, self.pod).wait(timeout=SECONDS)
+        self.bed.api.wait_pod(self.pod, self.space.name, timeout=self.seconds)
+        Reading(self.bed, IMPORTER, self.space, self.pod).wait(timeout=self.seconds)
         self.found.recovered = time.monotonic() - self.healed
         self._one_session()
 
@@ -218,12 +221,12 @@ class Scene:
         off = NODES[self.cell.side] if self.cell.fault in _DOWN else ""
         for name, (node, said) in wanted.items():
             if node != off:
-                at = self.stage.seen[node].wait(said, self.begun, SECONDS)
+                at = self.stage.seen[node].wait(said, self.begun, self.seconds)
                 self.found.known[name] = round(at - self.begun, 1)
 
     def _attached_again(self) -> None:
         at = self.stage.seen[IMPORTER].wait(
-            lambda line: line == "agent device attached", self.begun, SECONDS
+            lambda line: line == "agent device attached", self.begun, self.seconds
         )
         self.found.link = round(max(at - self.healed, 0.0), 1)
         self.space.devices(self.claim)
@@ -266,7 +269,7 @@ class Scene:
 
     def _at_home(self) -> None:
         """The device is its node's own again, with its driver."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + self.seconds
         while True:
             try:
                 self.stage.stick.at_home("disks")

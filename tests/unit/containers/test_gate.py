@@ -107,10 +107,27 @@ def test_r62_several_programs_may_be_narrowed_and_not_widened(bpf: FakeBpf, cgro
     """After `systemctl daemon-reload` there may be systemd's own beside the runtime's."""
     everything = ebpf.runc([(None, 7, None, None, True)])
     bpf.install(cgroup, everything, ORIGINAL)
-    with pytest.raises(KernelUnsupported, match="2 device programs, not its runtime's alone"):
+    with pytest.raises(KernelUnsupported, match="beside its runtime's denies"):
         gate.change([cgroup], Change({STICK: READ_WRITE}), bpf=bpf)
     gate.change([cgroup], Change({}, [NULL]), bpf=bpf)
     assert not may(bpf, cgroup, NULL)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_that_systemd_made_of_the_same_device_is_no_obstacle(
+    bpf: FakeBpf, cgroup: Path, place: int
+) -> None:
+    """Wherever it is among them, the runtime's goes on being the changed one."""
+    gate.change([cgroup], Change({STICK: READ_WRITE}), bpf=bpf)
+    changed, told = bpf.program(cgroup), ebpf.runc([(None, 7, None, None, True)])
+    programs = [changed]
+    programs.insert(place, told)
+    bpf.install(cgroup, *programs)
+    assert not gate.change([cgroup], Change({STICK: READ_WRITE}), bpf=bpf)
+    gate.change([cgroup], Change({}, [STICK]), bpf=bpf)
+    assert not may(bpf, cgroup, STICK)
+    programs[1 - place] = ORIGINAL
+    assert [bpf.programs[number] for number in bpf.attached[str(cgroup)]] == programs
 
 
 def test_no_program_no_version_2_no_right_and_no_cgroup(bpf: FakeBpf, cgroup: Path) -> None:

@@ -91,6 +91,19 @@ async def test_nothing_yet(agent: Agent) -> None:
         one.context(Role.SERVER)
 
 
+async def test_asked_again_at_once_it_is_still_nothing(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exporter that took this for a certificate would listen, and fail every peer."""
+    monkeypatch.setattr(identity, "FRESH_SECONDS", 60.0)
+    agent.away = True
+    one = RemoteIdentity(agent)
+    for expected in (ExportFailed, ConfigError):
+        with pytest.raises(expected):
+            await one.load()
+    assert len(agent.asked) == 1
+
+
 async def test_the_exporter_never_dials(agent: Agent) -> None:
     one = RemoteIdentity(agent)
     await one.load()
