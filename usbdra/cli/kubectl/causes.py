@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from usbdra.cli.kubectl import asks
+from usbdra.cli.kubectl import asks, drains
 from usbdra.cli.kubectl.asks import Ask
 from usbdra.cli.kubectl.known import Facts, assigned_to, attributes, place
 from usbdra.cli.kubectl.views import condition
@@ -192,7 +192,8 @@ def _taints(record: Object, ask: Ask | None, wish: Wish, facts: Facts) -> Iterat
             continue
         if taint.get("key") == facts.contract.key("drain"):
             node = place(record)[1]
-            yield f"its node {node} is drained; kubectl usb undrain {node} lets it be used again."
+            text = f"kubectl usb undrain {node} lets it be used again."
+            yield f"its {drains.place(node)} is drained; {text}"
         else:
             text = f"{taint.get('key')}={taint.get('value', '')}:{taint.get('effect')}"
             yield (

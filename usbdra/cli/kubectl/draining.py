@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kubectl usb drain` and `undrain`: a node gives up its USB devices and those of others, in order.
+"""`kubectl usb drain` and `undrain`: a node gives up its USB devices and those of others, in order;
+a host outside the cluster its own.
 
 Owns arguments, output and the order: nothing new, then what uses the node's devices, then what the
 node uses. Who is evicted, and how, is the control plane's (device taint eviction, KEP 5055).
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from usbdra.cli.kubectl.drains import Held
     from usbdra.kube.client import KubeClient
     from usbdra.kube.custom import Contract
+    from usbdra.kube.types import Kind
 
-NODE = click.argument("node", shell_complete=words.nodes)
+NODE = click.argument("node", shell_complete=words.places)
 MANAGER = "kubectl-usb"
 NAMED = 5
 """Claims that one line of progress names."""
@@ -43,31 +45,34 @@ def drain_command(invocation: Invocation, config: Path | None, node: str, timeou
 
     Pods that use its devices anywhere are evicted, then pods on it that use devices of other
     nodes; local use of its own devices ends with the first. Nothing new is given until
-    `kubectl usb undrain`. Claims that tolerate the taint stay.
+    `kubectl usb undrain`. Claims that tolerate the taint stay. A host outside the cluster,
+    `outside/HOST` or a name that no node has, gives up its own devices.
     """
-    from usbdra.cli.kubectl.drains import EXPORTS, IMPORTS
+    from usbdra.cli.kubectl.drains import place, steps
 
     names = contract(invocation)
 
-    async def work(client: KubeClient) -> list[Held]:
-        await _known(client, node)
-        await _put(client, names, node, (*EXPORTS, *IMPORTS), "NoSchedule")
+    async def work(client: KubeClient) -> tuple[str, list[Held]]:
+        where = await _found(client, names, node)
+        ended = steps(where)
+        every = [prefix for prefixes in ended.values() for prefix in prefixes]
+        await _put(client, names, where, every, "NoSchedule")
         deadline = asyncio.get_running_loop().time() + timeout
-        for what, pools in (("devices of this node", EXPORTS), ("ports of this node", IMPORTS)):
-            await _put(client, names, node, pools, "NoExecute")
-            left = await _emptied(client, names.driver, node, pools, what, deadline)
+        for what, prefixes in ended.items():
+            await _put(client, names, where, prefixes, "NoExecute")
+            left = await _emptied(client, names.driver, where, prefixes, what, deadline)
             if left:
-                return left
-        return []
+                return where, left
+        return where, []
 
-    left = ask(config, work)
+    where, left = ask(config, work)
     listed = [str(one) for one in left]
     text = (
-        f"node {node}: drained; kubectl usb undrain {node} lets it be used again"
+        f"{place(where)}: drained; kubectl usb undrain {where} lets it be used again"
         if not left
-        else f"node {node}: not done in {timeout} s: {_named(listed)}; the drain goes on"
+        else f"{place(where)}: not done in {timeout} s: {_named(listed)}; the drain goes on"
     )
-    invocation.line(text, {"node": node, "done": not left, "claims": listed})
+    invocation.line(text, {"node": where, "done": not left, "claims": listed})
     return 1 if left else 0
 
 
@@ -76,32 +81,59 @@ def drain_command(invocation: Invocation, config: Path | None, node: str, timeou
 @NODE
 @pass_invocation
 def undrain_command(invocation: Invocation, config: Path | None, node: str) -> None:
-    """Let the USB devices and ports of a drained node be used again."""
-    from usbdra.cli.kubectl.drains import POOLS, rule_name
+    """Let the USB devices and ports of a drained node, or the devices of a host, be used again."""
+    from usbdra.cli.kubectl.drains import place, rule_name, steps
+    from usbdra.errors import NotFound
     from usbdra.kube.types import DEVICE_TAINT_RULE
 
     names = contract(invocation)
 
-    async def work(client: KubeClient) -> None:
-        for prefix in POOLS:
-            await client.delete(DEVICE_TAINT_RULE, rule_name(names.driver, prefix, node))
+    async def work(client: KubeClient) -> str:
+        try:
+            where = await _found(client, names, node)
+        except NotFound:  # its rules may have outlived it
+            where = node
+        for prefixes in steps(where).values():
+            for prefix in prefixes:
+                await client.delete(DEVICE_TAINT_RULE, rule_name(names.driver, prefix, where))
+        return where
 
-    ask(config, work)
-    invocation.line(f"node {node}: in use again", {"node": node, "done": True})
+    where = ask(config, work)
+    invocation.line(f"{place(where)}: in use again", {"node": where, "done": True})
 
 
-async def _known(client: KubeClient, node: str) -> None:
-    """Raises NotFound for a node that is neither there nor has anything published."""
+async def _found(client: KubeClient, names: Contract, word: str) -> str:
+    """The node of this name, else the host as it stands where a node does. Raises NotFound.
+
+    Who may not look at nodes, or at hosts and says that it is one, is believed.
+    """
     from usbdra.errors import NotFound
-    from usbdra.kube import errors
     from usbdra.kube.types import NODE as KIND
+    from usbdra.types import outside_host, outside_node
+
+    host = outside_host(word)
+    if host is None:
+        if await _exists(client, KIND, word, unseen=True):
+            return word
+        if await _exists(client, names.host, word, unseen=False):
+            return outside_node(word)
+        raise NotFound(f"there is no node {word}, and no such host; see kubectl get nodes")
+    if not await _exists(client, names.host, host, unseen=True):
+        raise NotFound(f"there is no host {host}; see kubectl usb exporter list")
+    return word
+
+
+async def _exists(client: KubeClient, kind: Kind, name: str, *, unseen: bool) -> bool:
+    """unseen: the answer for who may not look."""
+    from usbdra.kube import errors
 
     try:
-        await client.get(KIND, node)
-    except errors.ApiNotFound as error:
-        raise NotFound(f"there is no node {node}; see kubectl get nodes") from error
+        await client.get(kind, name)
+    except errors.ApiNotFound:
+        return False
     except errors.ApiForbidden:
-        return
+        return unseen
+    return True
 
 
 async def _put(
@@ -135,7 +167,7 @@ async def _emptied(
     ApiError."""
     from contextlib import aclosing
 
-    from usbdra.cli.kubectl.drains import held
+    from usbdra.cli.kubectl.drains import held, place
     from usbdra.cli.kubectl.waiting import fail
     from usbdra.kube.types import RESOURCE_CLAIM
     from usbdra.kube.watch import Reflector, Synced
@@ -152,7 +184,7 @@ async def _emptied(
                     continue
                 left = list(held(reflector.cache.values(), driver, node, prefixes))
                 if left != told:
-                    _progress(node, what, left)
+                    _progress(place(node), what, left)
                     told = left
                 if not left:
                     return []
@@ -161,10 +193,10 @@ async def _emptied(
     return left
 
 
-def _progress(node: str, what: str, left: Sequence[Held]) -> None:
+def _progress(where: str, what: str, left: Sequence[Held]) -> None:
     """On standard error, where it is in no program's way."""
     state = f"{len(left)} claims have them: {_named([str(one) for one in left])}"
-    click.echo(f"node {node}: {what}: {state if left else 'free'}", err=True)
+    click.echo(f"{where}: {what}: {state if left else 'free'}", err=True)
 
 
 def _named(listed: Sequence[str]) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What draining a node of USB devices means for the API. Pure.
+"""What draining a node, or a host outside the cluster, of USB devices means for the API. Pure.
 
 Owns the DeviceTaintRules of a drain (KEP 5055), one for each pool of the node, and which claims
-stand in its way. The rules are all there is to know that a node is drained: nothing of it is in
-our own objects, and the control plane does the evicting.
+stand in its way. A host stands where a node does, as `outside/HOST`, and has one pool. The rules
+are all there is to know that a node is drained: nothing of it is in our own objects, and the
+control plane does the evicting.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from usbdra.controller.uses import consumers, results
 from usbdra.kube.custom import MANAGED_BY, Contract
+from usbdra.types import outside_host
 
 Object = Mapping[str, Any]
 
@@ -21,6 +23,19 @@ POOLS = {"usb": "exports", "usblocal": "local", "usblink": "imports"}
 """Prefixes of a node's pools (slices/build.py) and what their devices are to the node."""
 EXPORTS, IMPORTS = ("usb", "usblocal"), ("usblink",)
 """What is ended first: those that use the node's devices. Then what the node has of others."""
+
+
+def place(node: str) -> str:
+    """What is drained, in words."""
+    host = outside_host(node)
+    return f"node {node}" if host is None else f"host {host}"
+
+
+def steps(node: str) -> dict[str, tuple[str, ...]]:
+    """What is ended, in order: in words, and its pools."""
+    if outside_host(node) is not None:
+        return {"devices of this host": ("usb",)}
+    return {"devices of this node": EXPORTS, "ports of this node": IMPORTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +52,11 @@ class Held:
 
 
 def rule_name(driver: str, prefix: str, node: str) -> str:
-    """The name of a rule; node names and drivers are DNS subdomains, and so is this."""
-    return f"{prefix}.{node}.drain.{driver}"[:253].rstrip(".-")
+    """The name of a rule; node names and drivers are DNS subdomains, and so is this. A host's is
+    another than any node's."""
+    host = outside_host(node)
+    whose = f".{node}" if host is None else f"-outside.{host}"
+    return f"{prefix}{whose}.drain.{driver}"[:253].rstrip(".-")
 
 
 def rules(

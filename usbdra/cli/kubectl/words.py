@@ -34,11 +34,20 @@ def namespaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
     return _named(ctx, incomplete, lambda contract: NAMESPACE)
 
 
-def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of nodes."""
-    from usbdra.kube.types import NODE
+def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Names of nodes, and of hosts outside the cluster as they stand in lists."""
 
-    return _named(ctx, incomplete, lambda contract: NODE)
+    async def work(client: KubeClient, contract: Contract, space: str) -> Iterable[str]:
+        from usbdra.kube.types import NODE
+        from usbdra.types import outside_node
+
+        found = [item["metadata"]["name"] for item in (await client.list(NODE))["items"]]
+        with suppress(UsbdraError):  # in most clusters there is no such kind
+            hosts = (await client.list(contract.host))["items"]
+            found += [outside_node(item["metadata"]["name"]) for item in hosts]
+        return found
+
+    return _words(ctx, incomplete, work)
 
 
 def hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -78,6 +78,71 @@ def test_a_drain_that_is_not_done_in_time_says_who_is_left(
     assert "node a: devices of this node: 1 claims have them: lab/far (reader)" in result.err
 
 
+@pytest.mark.parametrize("word", ["pi", "outside/pi"])
+def test_a_host_outside_gives_up_its_devices(usb: Cli, cluster: Cluster, word: str) -> None:
+    cluster.put(CONTRACT.host, {"metadata": {"name": "pi"}, "spec": {"address": "192.0.2.7"}})
+    cluster.put(RESOURCE_CLAIM, claim("lab", "far", node="outside/pi", pods=("reader",)))
+    written: list[tuple[str, str]] = []
+
+    def evict(verb: str, kind: Kind, item: dict[str, Any]) -> None:
+        if kind == DEVICE_TAINT_RULE and verb == "apply":
+            effect = item["spec"]["taint"]["effect"]
+            written.append((item["spec"]["deviceSelector"]["pool"], effect))
+            if effect == "NoExecute":
+                cluster.put(RESOURCE_CLAIM, {"metadata": {"namespace": "lab", "name": "far"}})
+
+    cluster.after_write = evict
+    result = usb("drain", word)
+    said = "host pi: drained; kubectl usb undrain outside/pi lets it be used again\n"
+    assert (result.code, result.out) == (0, said)
+    assert result.err == "host pi: devices of this host: free\n"
+    assert written == [("usb-outside/pi", "NoSchedule"), ("usb-outside/pi", "NoExecute")]
+    (rule,) = cluster.all(DEVICE_TAINT_RULE)
+    assert rule["metadata"]["name"] == f"usb-outside.pi.drain.{DRIVER}"
+    result = usb("undrain", word)
+    assert (result.code, result.out) == (0, "host pi: in use again\n")
+    assert cluster.all(DEVICE_TAINT_RULE) == []
+
+
+def test_a_node_goes_before_a_host_of_its_name(usb: Cli, cluster: Cluster) -> None:
+    cluster.put(NODE, node("pi"))
+    cluster.put(CONTRACT.host, {"metadata": {"name": "pi"}, "spec": {"address": "192.0.2.7"}})
+    assert usb("drain", "pi").out.startswith("node pi: drained")
+    assert len(cluster.all(DEVICE_TAINT_RULE)) == 3
+    assert usb("drain", "outside/pi").out.startswith("host pi: drained")
+    assert len(cluster.all(DEVICE_TAINT_RULE)) == 4
+    usb("undrain", "outside/pi")
+    assert len(cluster.all(DEVICE_TAINT_RULE)) == 3
+
+
+def test_a_host_that_is_not_there_is_none_to_drain(usb: Cli, cluster: Cluster) -> None:
+    result = usb("drain", "outside/pi")
+    assert result.code != 0
+    assert "there is no host pi; see kubectl usb exporter list" in result.err
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        ("outside/pi", 0, "host pi: drained"),
+        ("pi", 3, "there is no node pi, and no such host"),
+    ],
+)
+def test_who_may_not_read_hosts_is_believed_that_one_is_meant(
+    usb: Cli, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, word: str, code: int, said: str
+) -> None:
+    read = cluster.get
+
+    async def get(kind: Kind, *words: Any) -> Any:
+        if kind == CONTRACT.host:
+            raise errors.ApiForbidden("get", 403, "Forbidden", "may not")
+        return await read(kind, *words)
+
+    monkeypatch.setattr(cluster, "get", get)
+    result = usb("drain", word)
+    assert (result.code, said in result.out + result.err) == (code, True)
+
+
 def test_of_many_claims_some_are_named() -> None:
     names = [f"lab/c{number}" for number in range(7)]
     assert draining._named(names) == "lab/c0, lab/c1, lab/c2, lab/c3, lab/c4 and 2 more"
