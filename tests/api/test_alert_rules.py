@@ -19,6 +19,8 @@ GROUPS = yaml.safe_load(FILE.read_text())["groups"]
 RULES = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 I = '{instance="n"}'  # noqa: E741 the labels of nearly all
 AGENT = '{job="usbdra-agent",instance="n"}'
+HOST = '{instance="c",host="pi"}'
+OUTSIDE_EXPIRY = "usbdra_outside_host_certificate_expiry_timestamp_seconds"
 
 
 @dataclass
@@ -134,6 +136,16 @@ CASES = {
         seen(8000, 1000),
         {"instance": "c"},
         [seen(800, 100), seen(0, 1000)],  # 100 nodes with 8 each are fine; node visibility always
+    ),
+    "UsbdraOutsideHostSilent": Case(
+        {f"usbdra_outside_host_ready{HOST}": "1x20 0x40"},
+        {"instance": "c", "host": "pi"},
+        [{f"usbdra_outside_host_ready{HOST}": "1x20 0x8 1x30"}, {}],
+    ),
+    "UsbdraOutsideHostCertificateExpiring": Case(
+        {f"{OUTSIDE_EXPIRY}{HOST}": f"{14 * 86400}x60"},
+        {"instance": "c", "host": "pi"},
+        [{f"{OUTSIDE_EXPIRY}{HOST}": f"{16 * 86400}x60"}],
     ),
 }
 

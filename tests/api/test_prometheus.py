@@ -37,6 +37,7 @@ from tests.cluster.alone import Alone, add_node
 from tests.cluster.driver import GROUP, NAMESPACE, ROOT
 from tests.cluster.netns import Door, command_inside
 from tests.fakes.exporter import NOBODY, interpreter
+from usbdra.kube.custom import Contract
 from usbdra.metrics.families import MODULES
 from usbdra.pki import authority, files
 
@@ -49,7 +50,8 @@ RULES = [
 ]
 AGENT, CONTROLLER, SETUP, NODE_A, NODE_B = 9641, 9642, 9643, 9644, 9645
 SERIALS = ("PROM0001", "PROM0002")
-VALUES = {"metrics.enabled": "true"}
+VALUES = {"metrics.enabled": "true", "outsideHosts.enabled": "true"}
+OUTSIDE = Contract(GROUP).host
 KINDS = frozenset(
     {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
     | {"CustomResourceDefinition"}
@@ -105,6 +107,7 @@ def site(plane: Alone, folder: Path) -> Iterator[Site]:
             )
             for node, host in ((NODE, HOST_IP4), ("node-a", "127.0.0.1"), ("node-b", "127.0.0.2"))
         }  # fmt: skip
+        add_host(plane)
         run_parts(stack, plane, folder, pki)
         node_b = run_node(stack, plane, folder, pki, "node-b", NODE_B)
         run_node(stack, plane, folder, pki, "node-a", NODE_A)
@@ -152,7 +155,8 @@ def run_parts(
     start(stack, command_inside(plane.folder.name, exporter), folder / "exporter.log")
     controller = program(
         "controller", f"--namespace={NAMESPACE}", "--pod-name=one", "--health-port=8081",
-        f"--metrics-port={CONTROLLER}", f"--signer={GROUP}/usbdra-node",
+        f"--metrics-port={CONTROLLER}", f"--signer={GROUP}/usbdra-node", "--outside-hosts",
+        "--exporter-port=9",
         f"--kubeconfig={inner(plane, folder, 'usbdra-controller')}",
     )  # fmt: skip
     start(stack, command_inside(plane.folder.name, controller), folder / "controller.log")
@@ -161,6 +165,19 @@ def run_parts(
         f"--kubeconfig={inner(plane, folder, 'usbdra-node-setup')}",
     )  # fmt: skip
     start(stack, machine.inside(setup), folder / "setup.log")
+
+
+def add_host(plane: Alone) -> None:
+    """A host outside that answered an earlier controller and is off now."""
+    kind = f"crd/{OUTSIDE.plural}.{GROUP}"
+    plane.api.kubectl("wait", "--for=condition=Established", "--timeout=60s", kind)
+    host = {"apiVersion": OUTSIDE.api_version, "kind": OUTSIDE.kind, "metadata": {"name": "pi"}}
+    plane.api.apply([{**host, "spec": {"address": "127.0.0.1"}}], namespace="default")
+    status = {"status": {"devices": 2, "certificateUntil": "Jan  1 00:00:00 2099 GMT"}}
+    plane.api.kubectl(
+        "patch", "usbexporterhost", "pi", "--subresource=status", "--type=merge",
+        "-p", json.dumps(status),
+    )  # fmt: skip
 
 
 def run_node(
@@ -294,6 +311,10 @@ def test_every_panel_of_the_dashboard_shows_data(site: Site) -> None:
     assert prometheus.value("usbdra_exporter_up") == 1
     assert prometheus.value("sum(usbdra_collect_errors_total)") == 0
     assert prometheus.value("usbdra_assigned_devices") == 1
+    assert prometheus.value('usbdra_outside_host_devices{host="pi"}') == 2
+    assert prometheus.value('usbdra_outside_hosts{state="silent"}') == 1
+    failed = 'sum(usbdra_outside_looks_total{result!="ok"})'
+    prometheus.until("asked", lambda: prometheus.value(failed) > 0)
 
 
 def filled(expression: str) -> str:

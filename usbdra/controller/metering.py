@@ -2,18 +2,23 @@
 """The controller's metrics: what counts and what looks up.
 
 Owns composition. The listener is in a pod's network and answers whoever reaches it: numbers
-without a name of namespace, claim or device.
+without a name of namespace, claim or device. Hosts outside the cluster, which an administrator
+has named one by one, are told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from usbdra import __version__
 from usbdra.controller.world import Numbers
 from usbdra.metrics.families import CONTROLLER
 from usbdra.metrics.meters import SILENT, Counting, Fact, Meters, spreader
 from usbdra.metrics.server import MetricsServer
+
+if TYPE_CHECKING:
+    from usbdra.controller.outsidehost import HostFacts
 
 _spread = spreader(CONTROLLER)
 
@@ -28,6 +33,7 @@ class Metering:
         self._queues: dict[str, Callable[[], tuple[int, int]]] = {}
         self._world: Callable[[], Numbers] | None = None
         self._authority: Callable[[], tuple[float, float] | None] = lambda: None
+        self._outside: Callable[[], Sequence[HostFacts]] = tuple
         self._leading: Callable[[], bool] = lambda: False
 
     def answered(self, verb: str, result: str) -> None:
@@ -38,6 +44,10 @@ class Metering:
         """See controller/queue.py OnDone."""
         self._counting.count("usbdra_queue_results_total", queue, result)
         self._counting.observe("usbdra_queue_duration_seconds", seconds, queue)
+
+    def looked_outside(self, result: str) -> None:
+        """A host outside was asked: `ok`, or the reason that there was no answer."""
+        self._counting.count("usbdra_outside_looks_total", result)
 
     def restarted(self, part: str) -> None:
         """A part ended and is made anew."""
@@ -54,6 +64,10 @@ class Metering:
     def follow_authority(self, look: Callable[[], tuple[float, float] | None]) -> None:
         """`look` gives the life of the CA that signs, see pki/expiry.py."""
         self._authority = look
+
+    def follow_outside(self, look: Callable[[], Sequence[HostFacts]]) -> None:
+        """`look` gives what is known of hosts outside. A later term's replaces it."""
+        self._outside = look
 
     async def serve(self, leading: Callable[[], bool]) -> None:
         """Answer until cancelled; return at once when nobody wants to ask."""
@@ -91,4 +105,23 @@ class Metering:
                 Fact("usbdra_certificate_expiry_timestamp_seconds", life[0], ("ca",)),
                 Fact("usbdra_certificate_lifetime_seconds", life[1], ("ca",)),
             ]
-        return found
+        return found + _of_hosts(self._outside())
+
+
+def _of_hosts(hosts: Sequence[HostFacts]) -> list[Fact]:
+    ready = sum(one.ready for one in hosts)
+    states = {("ready",): ready, ("silent",): len(hosts) - ready}
+    found = _spread("usbdra_outside_hosts", states)
+    for one in hosts:
+        values = {
+            "ready": one.ready,
+            "devices": one.devices,
+            "seen_timestamp_seconds": one.seen,
+            "certificate_expiry_timestamp_seconds": one.until,
+        }
+        found += [
+            Fact(f"usbdra_outside_host_{name}", value, (one.host,))
+            for name, value in values.items()
+            if value is not None
+        ]
+    return found

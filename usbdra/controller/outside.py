@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from usbdra.controller import castore
-from usbdra.controller.outsidehost import OutsideHost
+from usbdra.controller.outsidehost import HostFacts, OutsideHost
 from usbdra.controller.outsidelink import OutsideLink
 from usbdra.controller.outsidesessions import SessionCheck
 from usbdra.controller.outsidesettings import OutsideSettings
@@ -37,12 +38,15 @@ class OutsidePart:
         contract: Contract,
         names: castore.Names,
         settings: OutsideSettings,
+        on_look: Callable[[str], None] = lambda result: None,
     ) -> None:
         self._api = api
         self._contract = contract
         self._settings = settings
         self._self = OwnPeer(api, names)
         self._sessions = SessionCheck(api, contract)
+        self._on_look = on_look
+        self._hosts: dict[str, OutsideHost] = {}
         self._links: dict[str, OutsideLink] = {}
         self._followed: dict[str, tuple[tuple[str, str], asyncio.Task[None]]] = {}
 
@@ -50,6 +54,10 @@ class OutsidePart:
         """See outsidelink.py: sessions that stand on it may be over."""
         for link in self._links.values():
             link.ended(key)
+
+    def facts(self) -> list[HostFacts]:
+        """What is known of each host that is followed now."""
+        return [host.facts for _, host in sorted(self._hosts.items())]
 
     async def run(self) -> None:
         """Follow all hosts until cancelled."""
@@ -83,18 +91,20 @@ class OutsidePart:
 
     async def _follow_over(self, link: OutsideLink, item: Object) -> None:
         name = str(item["metadata"]["name"])
-        self._links[name] = link
+        host = OutsideHost(
+            self._api,
+            self._contract,
+            item,
+            link.look,
+            assignment=self._settings.assignment,
+            seconds=self._settings.look_seconds,
+            on_look=self._on_look,
+        )
+        self._links[name], self._hosts[name] = link, host
         try:
-            await OutsideHost(
-                self._api,
-                self._contract,
-                item,
-                link.look,
-                assignment=self._settings.assignment,
-                seconds=self._settings.look_seconds,
-            ).run()
+            await host.run()
         finally:
-            del self._links[name]
+            del self._links[name], self._hosts[name]
             link.close()
 
     def _link_to(self, item: Object) -> OutsideLink:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -58,6 +59,18 @@ Look = Callable[[], Awaitable[Seen]]
 """Asks the host; where it tells of news, returns when there is some. Raises UsbdraError."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What is known of a host. Times are seconds since the epoch, None where not known: seen, when
+    it answered last; until, the end of its certificate."""
+
+    host: str
+    ready: bool
+    devices: int
+    seen: float | None
+    until: float | None
+
+
 class OutsideHost:
     """Run it for as long as the object is there with this address. `item`: the object."""
 
@@ -71,10 +84,11 @@ class OutsideHost:
         assignment: str,
         seconds: float,
         again: float = AGAIN_SECONDS,
+        on_look: Callable[[str], None] = lambda result: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """assignment: Off, Optional or Required, as agents are told it. seconds: between looks at
-        a host that tells nothing."""
+        a host that tells nothing. on_look: hears of each look, `ok` or its error's reason."""
         self._api = api
         self._contract = contract
         self._host = str(item["metadata"]["name"])
@@ -83,7 +97,9 @@ class OutsideHost:
         self._look = look
         self._assignment = assignment
         self._pauses = (seconds, again)
+        self._on_look = on_look
         self._clock = clock
+        self._seen: datetime | None = None
         self._devices: Sequence[RemoteDevice] = ()
         self._answers = True
         self._tells = False
@@ -94,6 +110,19 @@ class OutsideHost:
         kind = contract.host
         owner = HostOwner(self._host, self._uid, contract.driver, kind.api_version, kind.kind)
         self._publisher = SlicePublisher(api, owner, self._build)
+
+    @property
+    def facts(self) -> HostFacts:
+        """As of now; before the first answer what an earlier controller wrote down."""
+        until = self._status.get("certificateUntil")
+        seen = self._seen
+        return HostFacts(
+            host=self._host,
+            ready=self._answers and seen is not None,
+            devices=int(self._status.get("devices") or 0),
+            seen=seen.timestamp() if seen is not None else None,
+            until=_time_of(until) if until else None,
+        )
 
     async def run(self) -> None:
         """Follow the host until cancelled."""
@@ -131,17 +160,25 @@ class OutsideHost:
         try:
             seen = await self._look()
         except UsbdraError as error:
+            self._on_look(error.reason)
             if self._missed_one:
-                await self._tell(False, error.reason, str(error), len(self._devices))
+                await self._tell(False, error.reason, str(error), self._count)
                 self._set(self._devices, answers=False)
             self._missed_one = True
             return False
+        self._on_look("ok")
+        self._seen = self._clock()
         self._missed_one, self._tells = False, seen.tells
         self._set(seen.devices, answers=True)
         count = len(seen.devices)
         text = f"offers {count} device{'' if count == 1 else 's'}"
         await self._tell(True, "Ready", text, count, seen.until)
         return True
+
+    @property
+    def _count(self) -> int:
+        """Devices of the last answer, be it to an earlier controller."""
+        return len(self._devices) if self._seen else int(self._status.get("devices") or 0)
 
     def _set(self, devices: Sequence[RemoteDevice], *, answers: bool) -> None:
         if (tuple(devices), answers) != (tuple(self._devices), self._answers):
@@ -203,3 +240,14 @@ class OutsideHost:
 
     def _complain(self, error: errors.ApiError) -> None:
         log.warning("host %s: %s", self._host, error)
+
+
+def _time_of(text: str) -> float | None:
+    """Seconds since the epoch of a time as TLS says it; None for anything else, by whose hand ever
+    that came into the status."""
+    import ssl
+
+    try:
+        return float(ssl.cert_time_to_seconds(text))
+    except ValueError:
+        return None

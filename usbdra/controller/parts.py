@@ -88,8 +88,15 @@ def _outside(office: Office) -> Part:
 
     options = office.options
     assert options.outside is not None
-    part = OutsidePart(office.api, options.contract, Names(options.namespace), options.outside)
+    part = OutsidePart(
+        office.api,
+        options.contract,
+        Names(options.namespace),
+        options.outside,
+        office.metering.looked_outside,
+    )
     office.endings.follow(part.ended)
+    office.metering.follow_outside(part.facts)
     return part
 
 

@@ -101,6 +101,7 @@ _LINK = (
     Label("port", bound="the node's vhci ports"),
     Label("peer", bound="one node for each port in use"),
 )
+_OUTSIDE = Label("host", bound="one for each USBExporterHost")
 _CERTIFICATE = Label("certificate", bound="`node` of an agent, `ca` of the controller")
 
 COMMON: Sequence[Family] = (
@@ -236,6 +237,37 @@ CONTROLLER: Sequence[Family] = (
     _gauge("usbdra_publishing_nodes", "Nodes with slices of this driver; of the leader."),
     _gauge("usbdra_node_devices", "NodeUSBDevices; of the leader."),
     _gauge("usbdra_assigned_devices", "NodeUSBDevices that are assigned; of the leader."),
+    _gauge(
+        "usbdra_outside_hosts",
+        "Hosts outside the cluster by whether they answer; of the leader.",
+        Label("state", ("ready", "silent")),
+    ),
+    _gauge(
+        "usbdra_outside_host_ready",
+        "1 for a host outside the cluster that answers; of the leader.",
+        _OUTSIDE,
+    ),
+    _gauge(
+        "usbdra_outside_host_seen_timestamp_seconds",
+        "When a host outside the cluster answered this leader last, a minute ago at the most while "
+        "it is well; of an older `usbdra serve` 10 s.",
+        _OUTSIDE,
+    ),
+    _gauge(
+        "usbdra_outside_host_devices",
+        "Devices that a host outside the cluster offers, or offered when it answered last.",
+        _OUTSIDE,
+    ),
+    _gauge(
+        "usbdra_outside_host_certificate_expiry_timestamp_seconds",
+        "When the certificate of a host outside the cluster ends, as it showed it last.",
+        _OUTSIDE,
+    ),
+    _counter(
+        "usbdra_outside_looks_total",
+        "Requests to hosts outside the cluster for what they have, and how they ended.",
+        _RESULT,
+    ),
     _gauge(
         "usbdra_certificate_expiry_timestamp_seconds", "When the certificate ends.", _CERTIFICATE
     ),

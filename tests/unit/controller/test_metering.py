@@ -10,6 +10,7 @@ from tests.fakes.exporter import free_port
 from tests.unit.metrics.test_meters import values
 from usbdra.controller.acts import What
 from usbdra.controller.metering import Metering
+from usbdra.controller.outsidehost import HostFacts
 from usbdra.controller.published import Published, Reach, SlicePart
 from usbdra.controller.queue import WorkQueue
 from usbdra.controller.world import Numbers, World
@@ -17,12 +18,17 @@ from usbdra.errors import NotFound
 from usbdra.kube.custom import Contract
 from usbdra.types import DeviceName, NodeName
 
+HOSTS = (
+    HostFacts("pi", True, 2, 1e9, 2e9),
+    HostFacts("pc", False, 0, None, None),
+)
 SEEN = Numbers(reach={"Cluster": 5, "Local": 1}, nodes=3, devices=6, assigned=4)
 
 
 async def found(metering: Metering, *, leading: bool) -> dict[str, float]:
     metering.follow_world(lambda: SEEN)
     metering.follow_authority(lambda: (2e9, 1000.0))
+    metering.follow_outside(lambda: HOSTS)
     metering.follow_queue("devices", lambda: (7, 2))
     task = asyncio.create_task(metering.serve(lambda: leading))
     await asyncio.sleep(0)
@@ -47,11 +53,42 @@ async def test_what_the_leader_says() -> None:
     assert says["usbdra_collect_errors_total[]"] == 0
 
 
+async def test_what_the_leader_says_of_hosts_outside() -> None:
+    metering = Metering(("127.0.0.1", free_port()))
+    metering.looked_outside("ok")
+    metering.looked_outside("Unreachable")
+    says = await found(metering, leading=True)
+    assert (says["usbdra_outside_hosts['ready']"], says["usbdra_outside_hosts['silent']"]) == (1, 1)
+    of_hosts = {key: value for key, value in says.items() if key.startswith("usbdra_outside_host_")}
+    assert of_hosts == {
+        "usbdra_outside_host_ready['pi']": 1,
+        "usbdra_outside_host_ready['pc']": 0,
+        "usbdra_outside_host_devices['pi']": 2,
+        "usbdra_outside_host_devices['pc']": 0,
+        "usbdra_outside_host_seen_timestamp_seconds['pi']": 1e9,
+        "usbdra_outside_host_certificate_expiry_timestamp_seconds['pi']": 2e9,
+    }
+    for result, number in (("ok", 1), ("Unreachable", 1), ("PeerTimeout", 0)):
+        assert says[f"usbdra_outside_looks_total['{result}']"] == number
+
+
+async def test_without_hosts_outside_there_are_none() -> None:
+    metering = Metering(("127.0.0.1", free_port()))
+    assert metering._meters is not None
+    task = asyncio.create_task(metering.serve(lambda: True))
+    await asyncio.sleep(0)
+    says = await values(metering._meters)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert (says["usbdra_outside_hosts['ready']"], says["usbdra_outside_hosts['silent']"]) == (0, 0)
+
+
 async def test_who_waits_to_lead_says_nothing_of_the_cluster() -> None:
     says = await found(Metering(("127.0.0.1", free_port())), leading=False)
     assert says["usbdra_leader[]"] == 0
     assert says["usbdra_queue_depth['devices']"] == 0
     assert "usbdra_publishing_nodes[]" not in says
+    assert not any(key.startswith("usbdra_outside_host") for key in says)
     assert "usbdra_published_devices['Cluster']" not in says
 
 

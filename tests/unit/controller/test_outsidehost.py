@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from tests.fakes.broker import KEYBOARD, STICK
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT
 from usbdra.controller import outsidehost
-from usbdra.controller.outsidehost import OutsideHost
+from usbdra.controller.outsidehost import HostFacts, OutsideHost
 from usbdra.controller.outsidelink import Seen
 from usbdra.errors import Unreachable, UsbdraError
 from usbdra.kube.types import RESOURCE_SLICE, Object
 
 KEY = CONTRACT.key
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 class Host:
@@ -29,6 +31,8 @@ class Host:
         self.api = api
         self.answers: asyncio.Queue[Seen | UsbdraError] = asyncio.Queue()
         self.asked = 0
+        self.results: list[str] = []
+        self.facts: Callable[[], HostFacts] = lambda: HostFacts("", False, 0, None, None)
 
     async def look(self) -> Seen:
         self.asked += 1
@@ -58,8 +62,17 @@ async def running(
     host = Host(api)
     stored = api.put(CONTRACT.host, item)
     follower = OutsideHost(
-        api, CONTRACT, stored, host.look, assignment=assignment, seconds=seconds, again=0
+        api,
+        CONTRACT,
+        stored,
+        host.look,
+        assignment=assignment,
+        seconds=seconds,
+        again=0,
+        on_look=host.results.append,
+        clock=lambda: NOW,
     )
+    host.facts = lambda: follower.facts
     task = asyncio.create_task(follower.run())
     try:
         yield host
@@ -156,3 +169,22 @@ async def test_who_tells_of_news_is_asked_again_without_the_clock(
         for _ in range(100):
             await asyncio.sleep(0)
         assert host.asked == 3, "who tells nothing is asked in an hour"
+
+
+async def test_what_is_known_of_a_host_in_numbers() -> None:
+    api = FakeKube()
+    until_2030 = 1893456000.0
+    async with running(api) as host:
+        assert host.facts() == HostFacts("pi", False, 0, None, None)
+        host.answers.put_nowait(Seen([STICK], "Jan  1 00:00:00 2030 GMT"))
+        await until(lambda: host.ready() == ("True", "Ready"))
+        assert host.facts() == HostFacts("pi", True, 1, NOW.timestamp(), until_2030)
+        for _ in range(2):
+            host.answers.put_nowait(Unreachable("no route"))
+        await until(lambda: host.ready() == ("False", "Unreachable"))
+        assert host.facts() == HostFacts("pi", False, 1, NOW.timestamp(), until_2030)
+        assert host.results == ["ok", "Unreachable", "Unreachable"]
+    async with running(api) as host:
+        host.answers.put_nowait(Seen([STICK], "some day"))
+        await until(lambda: host.ready() == ("True", "Ready"))
+        assert host.facts().until is None
