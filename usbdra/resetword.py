@@ -17,6 +17,8 @@ ANNOTATION = "reset"
 """Below the API group, on a NodeUSBDevice."""
 ACTION = "Reset"
 """`action` of the Event that answers."""
+RESET = "Reset"
+"""`reason` of the answer that is no failure."""
 FRESH = timedelta(minutes=10)
 """An older request is not carried out: its device, or its node, was away, and comes back in use."""
 

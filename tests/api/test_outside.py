@@ -11,7 +11,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.outside import OutsideHosts
 from usbdra.agent.peers import Dialler
+from usbdra.agent.resetting import DeviceReset
 from usbdra.agent.views import PublishedDevices
 from usbdra.cli.kubectl import hosts
 from usbdra.cli.kubectl.program import program
@@ -50,6 +51,7 @@ from usbdra.discovery.snapshot import Snapshot
 from usbdra.errors import PeerRefused, Refused
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.editions import Editions
+from usbdra.exporter.hostresets import HostResets
 from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.outside import GrantGuard
 from usbdra.exporter.policy import AccessPolicy
@@ -69,6 +71,8 @@ from usbdra.plugin.plan import read_claim as read_allocation
 from usbdra.slices.build import SliceOptions, Visibility, build, slice_name
 from usbdra.slices.outside import build_outside
 from usbdra.state.claims import ClaimRef, Route
+from usbdra.state.resets import ResetSchema
+from usbdra.state.store import RecordStore
 from usbdra.transport.ktls import Encryption
 from usbdra.transport.tls import Identity, TlsFiles
 from usbdra.types import CONTROLLER, ClaimUid, Hub, NodeName
@@ -101,6 +105,7 @@ class Host:
     port: int
     kernel: FakeKernel
     stick: FakeDevice
+    reset: list[Path] = field(default_factory=list)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -116,6 +121,16 @@ class Host:
             authorise=GrantGuard("pi").authorise,
             on_session=editions.changed,
         )
+        act = DeviceReset(
+            kernel.root,
+            lambda: live.snapshot,
+            over_network=broker.holder,
+            here=lambda name: None,
+            host_use=lambda busid: None,
+            reset=self.reset.append,
+        )
+        records = RecordStore(self.directory.parent / "resets", ResetSchema())
+        resets = HostResets(broker, records, act)
         following = [
             asyncio.create_task(one) for one in (live.run(), editions.follow(live.watch()))
         ]
@@ -126,7 +141,7 @@ class Host:
             identity=Identity(TlsFiles.in_directory(self.directory)),
             encryption=Encryption.ALLOWED,
             policy=AccessPolicy(others=frozenset({CONTROLLER})),
-            visited=Visits(HostRenewal(self.directory, "pi"), broker, editions),
+            visited=Visits(HostRenewal(self.directory, "pi"), broker, editions, resets),
         )
         async with server:
             yield
@@ -324,7 +339,7 @@ async def test_a_device_outside_is_used_like_one_of_a_node(
         assert not await exists(admin, HOSTS, "pi")
 
 
-async def test_a_plug_is_told_by_the_host(
+async def test_host_and_controller_tell_each_other_at_once(
     plane: Alone, accounts: Accounts, admin: KubeClient, host: Host,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -341,6 +356,14 @@ async def test_a_plug_is_told_by_the_host(
         host.kernel.stub.unplug(second)
         await until(admin, NUSB, "usb-0781-5581-b2", has("Ready", "NotFound"))
         await until(admin, HOSTS, "pi", lambda item: (item or {})["status"]["devices"] == 1)
+
+        # The other way: a reset does not wait for the host's next news either.
+        config = str(plane.plane.admin_kubeconfig)
+        capsys.readouterr()
+        code = await kubectl_usb("reset", STICK, "--kubeconfig", config)
+        out, err = capsys.readouterr()
+        assert (code, out) == (0, f"{STICK}: reset by its host\n"), err
+        assert len(host.reset) == 1
 
 
 async def test_nobody_publishes_in_anothers_place(

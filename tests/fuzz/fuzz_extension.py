@@ -21,6 +21,7 @@ with atheris.instrument_imports(include=["usbdra.usbip"]):
     from usbdra.errors import ProtocolError
     from usbdra.types import ClaimUid
     from usbdra.usbip import extension
+    from usbdra.usbip.errands import Reset, ResetAnswer
     from usbdra.usbip.extension import (
         ClaimRef,
         GrantReply,
@@ -47,8 +48,14 @@ SEEDS = (
     GrantReply(STICK, (("bind", 0.1),)),
     Refusal("InUse", "held by claim lab/one"),
     [STICK],
-    InventoryRequest("CAs", "certificate", ("s1",), "e-1", 60),
-    Inventory((STICK,), "request", (HeldSession("s1", "usb-stick", CLAIM, "node-b"),), "e-2"),
+    InventoryRequest("CAs", "certificate", ("s1",), "e-1", 60, Reset("stick", "now")),
+    Inventory(
+        (STICK,),
+        "request",
+        (HeldSession("s1", "usb-stick", CLAIM, "node-b"),),
+        "e-2",
+        ResetAnswer("now", "Reset", "done"),
+    ),
 )
 
 

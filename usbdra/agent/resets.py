@@ -21,7 +21,7 @@ from usbdra.kube.errors import ApiError
 from usbdra.kube.types import EVENT, Kind, Object
 from usbdra.kube.watch import Change, Lister, Reflector
 from usbdra.locks import ProcessLock
-from usbdra.resetword import Request
+from usbdra.resetword import RESET, Request
 from usbdra.slices.assigned import device_name
 from usbdra.state.resets import ResetRecord, ResetSchema
 from usbdra.state.store import RecordStore
@@ -126,7 +126,7 @@ class Resets:
         except UsbdraError as error:
             reason, text, warning = error.reason, f"not reset: {error}", True
         else:
-            reason, text, warning = "Reset", f"reset by node {self._node}", False
+            reason, text, warning = RESET, f"reset by node {self._node}", False
         self._store.save(name, ResetRecord(request.token, done=True))
         await self._tell(item, request, reason, text, warning=warning)
 

@@ -96,6 +96,7 @@ class OutsidePart:
             self._contract,
             item,
             link.look,
+            link.reset,
             assignment=self._settings.assignment,
             seconds=self._settings.look_seconds,
             on_look=self._on_look,

@@ -18,11 +18,12 @@ from typing import Protocol
 from usbdra.controller.acting import FIELD_MANAGER
 from usbdra.controller.conditions import Condition, merged
 from usbdra.controller.outsidelink import Seen
+from usbdra.controller.outsideresets import Bring, HostResetRequests
 from usbdra.errors import UsbdraError
 from usbdra.kube import errors
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import Kind, Object
-from usbdra.kube.watch import Reflector
+from usbdra.kube.watch import Change, Reflector
 from usbdra.slices.assigned import assigned_to, device_name, taints
 from usbdra.slices.build import Taint
 from usbdra.slices.outside import HostOwner, build_outside
@@ -40,6 +41,10 @@ CALM = (0.1, 2.0)
 
 class Api(SliceApi, Protocol):
     """The verbs of KubeClient that following a host needs."""
+
+    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
+        """See KubeClient.create."""
+        ...
 
     async def apply(
         self,
@@ -80,6 +85,7 @@ class OutsideHost:
         contract: Contract,
         item: Object,
         look: Look,
+        reset: Bring,
         *,
         assignment: str,
         seconds: float,
@@ -87,8 +93,9 @@ class OutsideHost:
         on_look: Callable[[str], None] = lambda result: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """assignment: Off, Optional or Required, as agents are told it. seconds: between looks at
-        a host that tells nothing. on_look: hears of each look, `ok` or its error's reason."""
+        """reset: has the host reset a device. assignment: Off, Optional or Required, as agents are
+        told it. seconds: between looks at a host that tells nothing. on_look: hears of each look,
+        `ok` or its error's reason."""
         self._api = api
         self._contract = contract
         self._host = str(item["metadata"]["name"])
@@ -110,6 +117,7 @@ class OutsideHost:
         kind = contract.host
         owner = HostOwner(self._host, self._uid, contract.driver, kind.api_version, kind.kind)
         self._publisher = SlicePublisher(api, owner, self._build)
+        self._resets = HostResetRequests(api, contract, self._host, reset)
 
     @property
     def facts(self) -> HostFacts:
@@ -129,8 +137,8 @@ class OutsideHost:
         async with asyncio.TaskGroup() as group:
             if self._assignment == "Off":
                 self._known.set()
-            else:
-                group.create_task(self._follow_assignments())
+            group.create_task(self._follow_devices())
+            group.create_task(self._resets.run())
             # What an earlier controller published stays until the host has answered this one.
             await self._until_seen()
             await self._known.wait()
@@ -198,14 +206,16 @@ class OutsideHost:
             found.extend(taints(self._contract, assigned, required=required))
         return found
 
-    async def _follow_assignments(self) -> None:
+    async def _follow_devices(self) -> None:
         reflector = Reflector(
             self._api,
             self._contract.node_device,
             fields=f"status.host={self._host}",
             on_error=self._complain,
         )
-        async for _ in reflector.run():
+        async for change in reflector.run():
+            if isinstance(change, Change) and change.new is not None:
+                self._resets.look(change.new)
             now = {device_name(item): assigned_to(item) for item in reflector.cache.values()}
             if now != self._assigned or not self._known.is_set():
                 self._assigned = now

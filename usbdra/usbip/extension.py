@@ -18,7 +18,8 @@ from typing import Any
 from usbdra.errors import ProtocolError
 from usbdra.tracing import traceparent
 from usbdra.types import BusId, ClaimUid, DeviceName, RemoteDevice
-from usbdra.usbip import wire
+from usbdra.usbip import errands, wire
+from usbdra.usbip.errands import Reset, ResetAnswer
 from usbdra.usbip.fields import (
     BODY_VERSION,
     array_of,
@@ -88,13 +89,14 @@ class InventoryRequest:
     outside what they cannot fetch: PEM of the CAs to believe, of their next certificate, and keys
     of sessions whose claim or node is gone. Of a host whose last answer had an edition it asks,
     by `seen` and `wait`, for the answer as soon as there is another edition, or after so many
-    seconds."""
+    seconds. `reset` is carried out before the answer."""
 
     trust: str = ""
     certificate: str = ""
     over: tuple[str, ...] = ()
     seen: str = ""
     wait: int = 0
+    reset: Reset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class Inventory:
     request: str = ""
     sessions: tuple[HeldSession, ...] = ()
     edition: str = ""
+    reset: ResetAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +240,7 @@ def pack_inventory_request(request: InventoryRequest) -> bytes:
         "over": list(request.over[:MAX_OVER]),
         "seen": request.seen,
         "wait": request.wait,
+        "reset": request.reset and errands.reset_fields(request.reset),
     }
     found = {key: value for key, value in fields.items() if value}
     body = dump({"v": BODY_VERSION, **found}) if found else b""
@@ -257,6 +261,7 @@ def parse_inventory_request(body: bytes) -> InventoryRequest:
         tuple(matching({"over": key}, "over", _UID) for key in over),
         matching(fields, "seen", _UID) if "seen" in fields else "",
         number_of(fields, "wait", 0, MAX_WAIT) if "wait" in fields else 0,
+        errands.parse_reset(fields.get("reset")),
     )
 
 
@@ -276,6 +281,8 @@ def pack_inventory(devices: Sequence[RemoteDevice], more: Inventory | None = Non
         fields["sessions"] = [_session_fields(one) for one in more.sessions]
     if more is not None and more.edition:
         fields["edition"] = more.edition
+    if more is not None and more.reset:
+        fields["reset"] = errands.answer_fields(more.reset)
     body = dump(fields)
     if len(body) > wire.MAX_INVENTORY_BODY:
         raise ValueError(f"an inventory of {len(devices)} devices takes {len(body)} bytes")
@@ -298,6 +305,7 @@ def parse_whole_inventory(body: bytes) -> Inventory:
         text_of(fields, "request", ""),
         tuple(_parse_session(object_of(item, "session")) for item in sessions),
         matching(fields, "edition", _UID) if "edition" in fields else "",
+        errands.parse_answer(fields.get("reset")),
     )
 
 

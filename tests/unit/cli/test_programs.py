@@ -24,9 +24,11 @@ from usbdra.errors import PeerRefused
 from usbdra.importer.dial import dial
 from usbdra.pki import authority, trust
 from usbdra.pki.request import read_peer_request
+from usbdra.resetword import make
 from usbdra.transport.ktls import Encryption, Role
 from usbdra.transport.tls import context_of
 from usbdra.types import ClaimUid
+from usbdra.usbip.errands import Reset
 from usbdra.usbip.extension import ClaimRef, InventoryRequest
 
 
@@ -98,7 +100,11 @@ def test_serve_with_a_certificate_of_a_cluster_gives_nothing_without_a_grant(
         async with await connect(identity=leader) as link:
             found = await link.visit(InventoryRequest(trust.write_bundle([ca.cert]).decode()))
             assert [one.name for one in found.devices] == ["usb-0781-0316-4c53"]
-            assert (found.request, found.sessions) == ("", ())
+            assert (found.request, found.sessions, bool(found.edition)) == ("", (), True)
+            wish = Reset("another", make(now, force=True).word)
+            answer = (await link.visit(InventoryRequest(reset=wish))).reset
+            assert answer is not None
+            assert answer.text == "not reset: this host offers no device another"
         claim = ClaimRef("lab", "one", ClaimUid("u1"))
         for who, text in ((node, "shows no grant"), (leader, "alone"), (other, "is no node")):
             async with await connect(identity=who) as link:

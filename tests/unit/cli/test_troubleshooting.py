@@ -15,6 +15,8 @@ WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z]+[a-z]*)*")
 TELLING = (
     "usbdra/nodesetup/state.py",
     "usbdra/agent/resets.py",
+    "usbdra/exporter/hostresets.py",
+    "usbdra/resetword.py",
     "usbdra/agent/plugs.py",
     "usbdra/controller/attach.py",
     "usbdra/controller/attachstatus.py",

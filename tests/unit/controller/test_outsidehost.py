@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,11 +14,13 @@ import pytest
 from tests.fakes.broker import KEYBOARD, STICK
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT
+from usbdra import resetword
 from usbdra.controller import outsidehost
 from usbdra.controller.outsidehost import HostFacts, OutsideHost
 from usbdra.controller.outsidelink import Seen
 from usbdra.errors import Unreachable, UsbdraError
-from usbdra.kube.types import RESOURCE_SLICE, Object
+from usbdra.kube.types import EVENT, RESOURCE_SLICE, Object
+from usbdra.usbip.errands import Reset, ResetAnswer
 
 KEY = CONTRACT.key
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -32,6 +34,8 @@ class Host:
         self.answers: asyncio.Queue[Seen | UsbdraError] = asyncio.Queue()
         self.asked = 0
         self.results: list[str] = []
+        self.resets: list[Reset] = []
+        self.refusal: UsbdraError | None = None
         self.facts: Callable[[], HostFacts] = lambda: HostFacts("", False, 0, None, None)
 
     async def look(self) -> Seen:
@@ -40,6 +44,12 @@ class Host:
         if isinstance(answer, UsbdraError):
             raise answer
         return answer
+
+    async def reset(self, asked: Reset) -> ResetAnswer:
+        self.resets.append(asked)
+        if self.refusal is not None:
+            raise self.refusal
+        return ResetAnswer(asked.word, "Reset", "reset by its host")
 
     def ready(self) -> tuple[str, str]:
         status = self.api.all(CONTRACT.host)[0].get("status") or {}
@@ -66,6 +76,7 @@ async def running(
         CONTRACT,
         stored,
         host.look,
+        host.reset,
         assignment=assignment,
         seconds=seconds,
         again=0,
@@ -188,3 +199,55 @@ async def test_what_is_known_of_a_host_in_numbers() -> None:
         host.answers.put_nowait(Seen([STICK], "some day"))
         await until(lambda: host.ready() == ("True", "Ready"))
         assert host.facts().until is None
+
+
+def stick(word: str, **meta: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": STICK.name, "annotations": {KEY("reset"): word}, **meta},
+        "status": {"host": "pi", "attributes": {"name": STICK.name}},
+    }
+
+
+def events(api: FakeKube) -> list[tuple[str, str, str]]:
+    return [(e["type"], e["reason"], e["note"]) for e in api.all(EVENT)]
+
+
+@pytest.mark.parametrize("assignment", ["Off", "Required"])
+async def test_a_reset_is_brought_to_the_host_once_and_answered(assignment: str) -> None:
+    api, now = FakeKube(), datetime.now(UTC)
+    word = resetword.make(now, force=True).word
+    async with running(api, assignment) as host:
+        api.put(CONTRACT.node_device, stick(word))
+        await until(lambda: bool(api.all(EVENT)))
+        assert host.resets == [Reset(str(STICK.name), word)]
+        note = f"reset by its host [{word.removesuffix(',force')}]"
+        assert events(api) == [("Normal", "Reset", note)]
+        (event,) = api.all(EVENT)
+        assert (event["action"], event["reportingInstance"]) == ("Reset", "pi")
+        host.refusal = Unreachable("host pi does not answer")
+        later = resetword.make(now + timedelta(seconds=1), force=False)
+        api.put(CONTRACT.node_device, {**stick(later.word), "spec": {}})
+        await until(lambda: len(api.all(EVENT)) == 2)
+        said = ("Warning", "Unreachable", later.note("not reset: host pi does not answer"))
+        assert said in events(api)
+        assert len(host.resets) == 2
+
+
+@pytest.mark.parametrize("word", ["soon", "2020-01-31T12:00:00Z"])
+async def test_a_reset_that_is_odd_or_old_is_none(word: str) -> None:
+    api = FakeKube()
+    async with running(api) as host:
+        api.put(CONTRACT.node_device, stick(word))
+        host.answers.put_nowait(Seen([STICK]))
+        await until(lambda: host.ready() == ("True", "Ready"))
+        assert (host.resets, api.all(EVENT)) == ([], [])
+
+
+async def test_a_word_that_no_host_would_read_is_answered_here() -> None:
+    api = FakeKube()
+    word = resetword.make(datetime.now(UTC), force=False).word.replace("T", " ")
+    async with running(api) as host:
+        api.put(CONTRACT.node_device, stick(word))
+        await until(lambda: bool(api.all(EVENT)))
+        assert host.resets == []
+        assert events(api)[0][:2] == ("Warning", "BadConfig")

@@ -12,10 +12,11 @@ from tests.fakes.broker import STICK
 from usbdra.controller import outsidelink
 from usbdra.controller.outsidelink import WAIT_SECONDS, OutsideLink
 from usbdra.controller.outsidesettings import OutsideSettings
-from usbdra.errors import PeerClosed, Unreachable
+from usbdra.errors import PeerClosed, Refused, Unreachable
 from usbdra.transport.ktls import Role
 from usbdra.transport.tls import TlsContext
 from usbdra.types import ClaimUid
+from usbdra.usbip.errands import Reset, ResetAnswer
 from usbdra.usbip.extension import ClaimRef, HeldSession, Inventory, InventoryRequest
 
 SESSION = HeldSession("k1", "stick", ClaimRef("lab", "one", ClaimUid("u1")), "node-b")
@@ -171,3 +172,48 @@ async def test_a_link_after_a_certificate_was_brought_shows_it(network: Network)
     network.answers.put_nowait(Inventory((), edition="e-3"))
     await link.look()
     assert network.requests[2] == InventoryRequest("CAs", seen="e-2", wait=WAIT_SECONDS)
+
+
+async def test_a_reset_is_not_kept_for_the_hosts_next_news(network: Network) -> None:
+    link = network.link()
+    network.answers.put_nowait(Inventory((STICK,), edition="e-1"))
+    await link.look()
+    looking = asyncio.create_task(link.look())
+    while len(network.requests) < 2:
+        await asyncio.sleep(0)
+    asked, answer = Reset("stick", "now"), ResetAnswer("now", "Reset", "done")
+    resetting = asyncio.create_task(link.reset(asked))
+    while len(network.requests) < 3:
+        await asyncio.sleep(0)
+    assert network.requests[2] == InventoryRequest("CAs", reset=asked)
+    network.answers.put_nowait(Inventory((STICK,), edition="e-1", reset=answer))
+    assert await resetting == answer
+    assert (await looking).devices == (STICK,)
+    network.answers.put_nowait(Inventory((STICK,), edition="e-2"))
+    await link.look()
+    assert network.requests[3] == InventoryRequest("CAs", seen="e-1", wait=WAIT_SECONDS)
+
+
+@pytest.mark.parametrize("answer", [None, ResetAnswer("before", "Reset", "done")])
+async def test_a_host_that_knows_no_resets_is_too_old(
+    network: Network, answer: ResetAnswer | None
+) -> None:
+    link = network.link()
+    resetting = asyncio.create_task(link.reset(Reset("stick", "now")))
+    await asyncio.sleep(0)
+    network.answers.put_nowait(Inventory((STICK,), reset=answer))
+    await link.look()
+    with pytest.raises(Refused, match="usbdra serve of host pi is too old to reset devices"):
+        await resetting
+
+
+async def test_a_host_that_is_silent_resets_nothing(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outsidelink, "RESET_SECONDS", 0.01)
+    link = network.link()
+    with pytest.raises(Unreachable, match="host pi does not answer"):
+        await link.reset(Reset("stick", "now"))
+    network.answers.put_nowait(Inventory((STICK,)))
+    await link.look()
+    assert network.requests == [InventoryRequest("CAs")]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from usbdra.exporter.renewal import HostRenewal
 from usbdra.exporter.visits import Visits
 from usbdra.state.exports import Session
 from usbdra.types import CONTROLLER, ClaimUid, DeviceName, NodeName
+from usbdra.usbip.errands import Reset, ResetAnswer
 from usbdra.usbip.extension import ClaimRef, HeldSession, Inventory, InventoryRequest
 
 CLAIM = ClaimRef("lab", "one", ClaimUid("u1"))
@@ -36,12 +38,39 @@ class Sessions:
         self.held.pop(key, None)
 
 
+class Resets:
+    """See HostResets: what was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Reset] = []
+
+    async def __call__(self, peer: Peer, asked: Reset) -> ResetAnswer:
+        self.asked.append(asked)
+        return ResetAnswer(asked.word, "Reset", "reset by its host")
+
+
+def made(
+    path: Path, sessions: Sessions, editions: Editions, resets: Resets | None = None
+) -> Visits:
+    return Visits(HostRenewal(path, "pi"), sessions, editions, resets or Resets())
+
+
+async def test_a_reset_is_answered_at_once(tmp_path: Path) -> None:
+    editions, resets = Editions(), Resets()
+    visits = made(tmp_path, Sessions(), editions, resets)
+    asked = InventoryRequest(seen=editions.now, wait=300, reset=Reset("stick", "now"))
+    told = await visits(LEADER, asked)
+    assert told.reset == ResetAnswer("now", "Reset", "reset by its host")
+    assert (await visits(replace(LEADER, node=NodeName("node-b")), asked)).reset is None
+    assert len(resets.asked) == 1
+
+
 async def test_the_controller_is_told_of_sessions_and_ends_those_that_are_over(
     tmp_path: Path,
 ) -> None:
     sessions = Sessions()
     editions = Editions()
-    visits = Visits(HostRenewal(tmp_path, "pi"), sessions, editions)
+    visits = made(tmp_path, sessions, editions)
     told = await visits(LEADER, InventoryRequest())
     running = (HeldSession("k1", "stick", CLAIM, "node-b"),)
     assert told == Inventory(sessions=running, edition=editions.now)
@@ -54,7 +83,7 @@ async def test_the_controller_is_told_of_sessions_and_ends_those_that_are_over(
 async def test_nobody_else_is_told_or_ends_anything(tmp_path: Path, who: str) -> None:
     sessions = Sessions()
     editions = Editions()
-    visits = Visits(HostRenewal(tmp_path, "pi"), sessions, editions)
+    visits = made(tmp_path, sessions, editions)
     peer = Peer("192.0.2.1", 1, NodeName(who), True)
     asked = InventoryRequest(over=("k1",), seen=editions.now, wait=300)
     assert await visits(peer, asked) == Inventory()
@@ -63,7 +92,7 @@ async def test_nobody_else_is_told_or_ends_anything(tmp_path: Path, who: str) ->
 
 async def test_the_controller_waits_for_news_when_it_asks_to(tmp_path: Path) -> None:
     sessions, editions = Sessions(), Editions()
-    visits = Visits(HostRenewal(tmp_path, "pi"), sessions, editions)
+    visits = made(tmp_path, sessions, editions)
     first = (await visits(LEADER, InventoryRequest())).edition
     waiting = asyncio.create_task(visits(LEADER, InventoryRequest(seen=first, wait=300)))
     await asyncio.sleep(0)
@@ -73,12 +102,12 @@ async def test_the_controller_waits_for_news_when_it_asks_to(tmp_path: Path) -> 
     assert second not in ("", first)
     # What it has not seen is told at once, also after a restart of this program.
     assert (await visits(LEADER, InventoryRequest(seen=first, wait=300))).edition == second
-    again = Visits(HostRenewal(tmp_path, "pi"), sessions, Editions())
+    again = made(tmp_path, sessions, Editions())
     assert (await again(LEADER, InventoryRequest(seen=second, wait=300))).edition != second
 
 
 async def test_one_visitor_waits_at_a_time(tmp_path: Path) -> None:
-    visits = Visits(HostRenewal(tmp_path, "pi"), Sessions(), Editions())
+    visits = made(tmp_path, Sessions(), Editions())
     edition = (await visits(LEADER, InventoryRequest())).edition
     asked = InventoryRequest(seen=edition, wait=300)
     former = asyncio.create_task(visits(LEADER, asked))

@@ -13,6 +13,7 @@ from tests.fakes.broker import KEYBOARD, STICK
 from usbdra.errors import ProtocolError
 from usbdra.types import ClaimUid
 from usbdra.usbip import extension, wire
+from usbdra.usbip.errands import Reset, ResetAnswer, can_be_asked
 from usbdra.usbip.extension import (
     ClaimRef,
     GrantReply,
@@ -178,20 +179,46 @@ def test_a_malformed_trace_is_none_and_no_reason_to_refuse(value: object) -> Non
     assert extension.parse_grant_request(json.dumps(fields).encode()) == REQUEST
 
 
+RESET = Reset("stick", "2026-01-31T12:00:00.123456Z,force")
+ANSWER = ResetAnswer(RESET.word, "Reset", "reset by its host")
 SESSION = HeldSession("5e1f", "stick", ClaimRef("lab", "one", ClaimUid("u1")), "node-b")
 
 
 def test_what_a_controller_and_its_host_tell_each_other() -> None:
-    brought = InventoryRequest("CAs\n", "certificate\n", ("5e1f", "5e20"), "2b-7", 60)
+    brought = InventoryRequest("CAs\n", "certificate\n", ("5e1f", "5e20"), "2b-7", 60, RESET)
     assert extension.parse_inventory_request(extension.pack_inventory_request(brought)) == brought
     assert extension.pack_inventory_request(InventoryRequest()) == b""
     assert extension.parse_inventory_request(b"") == InventoryRequest()
-    told = Inventory((STICK,), "request\n", (SESSION,), "2b-8")
+    told = Inventory((STICK,), "request\n", (SESSION,), "2b-8", ANSWER)
     body = extension.pack_inventory(told.devices, told)
     assert extension.parse_whole_inventory(body) == told
     assert extension.parse_inventory(body) == (STICK,), "what older peers take of it"
     with pytest.raises(ValueError, match="certificates for a host take"):
         extension.pack_inventory_request(InventoryRequest("x" * 5000))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("device", "Stick"), ("word", "soon enough"), ("word", None)]
+)
+def test_a_reset_of_odd_form_is_refused(field: str, value: object) -> None:
+    fields = json.loads(extension.pack_inventory_request(InventoryRequest(reset=RESET)))
+    fields["reset"][field] = value
+    with pytest.raises(ProtocolError, match=field):
+        extension.parse_inventory_request(json.dumps(fields).encode())
+
+
+def test_what_may_be_asked_is_what_is_understood() -> None:
+    assert can_be_asked(RESET)
+    assert not can_be_asked(Reset("stick", "2026-01-31 12:00:00Z"))
+    assert not can_be_asked(Reset("Stick", RESET.word))
+
+
+@pytest.mark.parametrize(("field", "value"), [("reason", "no word"), ("text", 1)])
+def test_an_answer_of_odd_form_is_refused(field: str, value: object) -> None:
+    fields = json.loads(extension.pack_inventory([], Inventory(reset=ANSWER)))
+    fields["reset"][field] = value
+    with pytest.raises(ProtocolError, match=field):
+        extension.parse_whole_inventory(json.dumps(fields).encode())
 
 
 @pytest.mark.parametrize(("field", "value"), [("wait", 301), ("wait", -1), ("seen", "a b")])

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from usbdra.config import Settings
     from usbdra.discovery.live import LiveInventory
     from usbdra.exporter.broker import Broker
+    from usbdra.exporter.hostresets import HostResets
+    from usbdra.exporter.local import LocalBroker
     from usbdra.exporter.server import ExporterServer
     from usbdra.exporter.visits import Visits
     from usbdra.tracing.spans import Tracer
@@ -80,6 +82,7 @@ async def _serve(
     from usbdra.discovery.live import LiveInventory
     from usbdra.exporter.editions import Editions
     from usbdra.exporter.local import LocalBroker
+    from usbdra.exporter.narrow import OnlyThese
     from usbdra.exporter.outside import GrantGuard
     from usbdra.exporter.renewal import HostRenewal
     from usbdra.exporter.visits import Visits
@@ -106,8 +109,11 @@ async def _serve(
             )
             await broker.start()
             renewal = HostRenewal(settings.pki_dir, host) if host else None
-            visits = Visits(renewal, broker, editions) if renewal else None
-            server = _server(settings, broker, plain, _devices(live, only), visits, tracer)
+            named = _devices(live, only)
+            offered = broker if named is None else OnlyThese(broker, named)
+            resets = _resets(settings, live, broker, offered)
+            visits = Visits(renewal, broker, editions, resets) if renewal else None
+            server = _server(settings, offered, plain, visits, tracer)
             try:
                 async with server:
                     for address, number in server.addresses:
@@ -142,16 +148,34 @@ def _devices(live: LiveInventory, only: tuple[str, ...]) -> frozenset[str] | Non
     return frozenset(live.snapshot.find(key).name for key in only) if only else None
 
 
+def _resets(
+    settings: Settings, live: LiveInventory, broker: LocalBroker, offered: Broker
+) -> HostResets:
+    """By the facts of the moment, as an agent resets devices of its node."""
+    from usbdra.agent.resetting import DeviceReset
+    from usbdra.discovery.hostuse import holder_of
+    from usbdra.exporter.hostresets import HostResets
+    from usbdra.state.resets import ResetSchema
+    from usbdra.state.store import RecordStore
+
+    act = DeviceReset(
+        settings.root,
+        lambda: live.snapshot,
+        over_network=broker.holder,
+        here=lambda name: None,
+        host_use=partial(holder_of, settings.root),
+    )
+    return HostResets(offered, RecordStore(settings.run_dir / "host-resets", ResetSchema()), act)
+
+
 def _server(
     settings: Settings,
     broker: Broker,
     plain: bool,
-    only: frozenset[str] | None,
     visits: Visits | None,
     tracer: Tracer,
 ) -> ExporterServer:
     """visits: of the controller of a cluster that this machine is not part of, but for."""
-    from usbdra.exporter.narrow import OnlyThese
     from usbdra.exporter.policy import AccessPolicy, parse_networks
     from usbdra.exporter.server import ExporterServer, Listen
     from usbdra.types import CONTROLLER, NodeName
@@ -162,7 +186,7 @@ def _server(
         others=frozenset({CONTROLLER}) if visits else frozenset(),
     )
     return ExporterServer(
-        broker if only is None else OnlyThese(broker, only),
+        broker,
         Listen(settings.listen, settings.plain_port if plain else settings.port),
         identity=None if plain else parts.identity(settings),
         plain=plain,

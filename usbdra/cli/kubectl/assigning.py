@@ -60,7 +60,7 @@ def reset_command(invocation: Invocation, config: Path | None, device: str, forc
     from usbdra import resetword
     from usbdra.cli.kubectl import waiting
     from usbdra.cli.kubectl.views import condition
-    from usbdra.errors import DeviceBusy, Refused
+    from usbdra.errors import DeviceBusy
     from usbdra.kube.errors import ApiForbidden
 
     names = contract(invocation)
@@ -69,8 +69,7 @@ def reset_command(invocation: Invocation, config: Path | None, device: str, forc
 
     async def work(client: KubeClient) -> tuple[bool, str]:
         item = await client.get(names.node_device, device)
-        if host := (item.get("status") or {}).get("host"):
-            raise Refused(f"host {host} is outside the cluster: devices are not reset there")
+        outside = bool((item.get("status") or {}).get("host"))
         ready, attached = condition(item, "Ready"), condition(item, "Attached")
         if ready["status"] == "False":
             return False, ready["message"]
@@ -78,7 +77,8 @@ def reset_command(invocation: Invocation, config: Path | None, device: str, forc
             raise DeviceBusy(device, f"{attached['message']}; --force resets it all the same")
         await client.merge(names.node_device, device, patch)
         try:
-            return await waiting.answered(client, names, device, request, WAIT_SECONDS)
+            silence = waiting.NO_LEADER if outside else waiting.NO_AGENT
+            return await waiting.answered(client, names, device, request, silence, WAIT_SECONDS)
         except ApiForbidden:
             return False, "asked for; the answer is an Event, which you may not see"
 

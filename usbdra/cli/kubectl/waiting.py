@@ -21,6 +21,8 @@ from usbdra.kube.watch import Change, Reflector
 from usbdra.resetword import Request
 
 NOBODY = "the controller has not looked at it; does it run?"
+NO_AGENT = "no agent has answered; does that of the device's node run?"
+NO_LEADER = "the controller has not answered for the device's host; does it run?"
 
 Judge = Callable[[Object], tuple[bool, str]]
 """From an object, {} when it is gone, to whether it has come to that, and the last word on it."""
@@ -78,15 +80,19 @@ async def gone(
 
 
 async def answered(
-    client: KubeClient, contract: Contract, device: str, request: Request, seconds: float
+    client: KubeClient,
+    contract: Contract,
+    device: str,
+    request: Request,
+    silence: str,
+    seconds: float,
 ) -> tuple[bool, str]:
-    """Wait for the Event by which a node's agent answers a request for a reset.
+    """Wait for the Event by which a request for a reset is answered. silence: what none means.
 
     Raises ApiForbidden for who may not see Events.
     """
     fields = f"regarding.kind={contract.node_device.kind},regarding.name={device}"
     reflector = Reflector(client, EVENT, CLUSTER_EVENTS, fields=fields, on_error=fail)
-    silence = "no agent has answered; does that of the device's node run?"
     try:
         async with asyncio.timeout(seconds), aclosing(reflector.run()) as news:
             async for event in news:
