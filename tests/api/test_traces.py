@@ -12,6 +12,7 @@ from tests.api.chart import manifests
 from tests.contract.exporting import running
 from tests.contract.importing import REF, importing
 from tests.fakes.traces import Collector
+from usbdra.tracing.otel import OtelTracer
 from usbdra.tracing.process import traced
 
 
@@ -42,15 +43,18 @@ async def test_what_the_chart_sets_up_arrives(
         pod = containers({"tracing.endpoint": collector.endpoint, "tracing.samplingRatio": "1.0"})
         agent, exporter = (variables(pod[name], "node-a") for name in ("agent", "exporter"))
         assert agent == exporter
-        for name, value in agent.items():
+        more = {"OTEL_BSP_SCHEDULE_DELAY": "20"}  # nobody waits five seconds in a test
+        for name, value in (agent | more).items():
             monkeypatch.setenv(name, value)
         with traced("usbdra-agent", agent) as tracer:
-            async with running(tmp_path / "a", tracer=tracer, variables=exporter) as world:
+            async with running(tmp_path / "a", tracer=tracer, variables=exporter | more) as world:
                 async with importing(tmp_path / "b", world.exporter.port, tracer) as node:
                     await node.preparer.prepare(REF)
                     await node.preparer.unprepare(REF)
                 await world.given_back()
-                await world.exporter.stop()
+                await collector.until("usbdra-exporter", "grant")
+            assert isinstance(tracer, OtelTracer)
+            tracer.flush()
     bind = collector.named("bind")
     assert collector.path(bind) == [
         "usbdra-agent NodePrepareResources",

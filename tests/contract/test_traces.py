@@ -16,6 +16,7 @@ from tests.contract.importing import REF, Importing, importing
 from tests.fakes.exporter import EMPTY
 from tests.fakes.traces import Collector
 from usbdra.errors import PeerRefused
+from usbdra.tracing.otel import OtelTracer
 from usbdra.tracing.process import traced
 
 
@@ -29,9 +30,15 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 @asynccontextmanager
 async def nodes(
-    tmp_path: Path, collector: Collector, *, exporter: bool = True, importer: bool = True
+    tmp_path: Path,
+    collector: Collector,
+    *,
+    grants: int = 1,
+    exporter: bool = True,
+    importer: bool = True,
 ) -> AsyncIterator[tuple[World, Importing]]:
-    """Both nodes; at the end each has told the collector all it has. Who traces is chosen."""
+    """Both nodes; at the end each has told the collector all it has. Who traces is chosen, and
+    how often the exporter is asked."""
     variables = collector.environment if exporter else EMPTY
     ours = os.environ if importer else EMPTY
     with traced("agent-a", os.environ) as a, traced("agent-b", ours) as b:
@@ -40,7 +47,11 @@ async def nodes(
                 yield world, node
                 await node.told()
             await world.given_back()
-            await world.exporter.stop()
+            if exporter:  # its grant is the last that it ends
+                await collector.until("usbdra-exporter", "grant", grants)
+        for tracer in (a, b):
+            if isinstance(tracer, OtelTracer):
+                tracer.flush()
 
 
 async def test_one_prepare_is_one_trace(tmp_path: Path, collector: Collector) -> None:
@@ -158,7 +169,7 @@ async def test_a_refusal_is_a_trace_that_ends_where_it_was_refused(
 async def test_a_device_that_is_attached_again_is_a_trace_of_its_own(
     tmp_path: Path, collector: Collector
 ) -> None:
-    async with nodes(tmp_path, collector) as (world, node):
+    async with nodes(tmp_path, collector, grants=2) as (world, node):
         (device,) = (await node.preparer.prepare(REF)).devices
         assert device.held is not None
         assert device.held.port is not None

@@ -66,12 +66,6 @@ class ExporterProcess:
                 assert self.process.poll() is None, self.log
                 await asyncio.sleep(0.02)
 
-    async def stop(self) -> None:
-        """As the kubelet does: it may end in its own way."""
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(self.process.wait)
-
     def kill(self) -> None:
         """As the kernel does when memory is short."""
         assert self.process is not None

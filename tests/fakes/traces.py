@@ -7,6 +7,7 @@ real collector would read.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -84,13 +85,19 @@ class Collector(Steps):
         self._thread.join()
         self._server.server_close()
 
+    async def until(self, service: str, name: str, count: int = 1) -> None:
+        """When so many spans have come; what their process ended before is here as well."""
+        async with asyncio.timeout(45):
+            while count > sum((one.service, one.name) == (service, name) for one in self.all):
+                await asyncio.sleep(0.005)
+
     @property
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
     def environment(self) -> dict[str, str]:
-        return {settings.ENDPOINTS[1]: self.endpoint}
+        return {settings.ENDPOINTS[1]: self.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "20"}
 
     def _take(self, path: str, body: bytes) -> bytes:
         assert path == "/v1/traces"

@@ -127,6 +127,7 @@ async def test_a_trace_of_the_peer_is_gone_on_with_where_its_word_is_well_formed
     async with exporting(broker, certificates().a, {"127.0.0.1"}, tracer) as (options, _):
         with under(Claimed(said)):
             await ask(options.port)
+    tracer.flush()
     tracer.close()
     assert broker.calls == ["acquire", "hand_over"]
     assert kept.named("grant").parent == parent
