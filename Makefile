@@ -114,6 +114,13 @@ scale: $(STAMP) ## what a cluster of many nodes costs, simulated (SCALE_NODES=10
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PY) -m bench.run --output $(RESULTS)/scale.json bench/scale
 
+.PHONY: flame
+flame: build ## where both nodes' CPUs are during Prepare, sampled, into docs/performance (root)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m pip install --quiet --group flame
+	@FLAME_OUTPUT=docs/performance/flame.json $(BED) bench/flame
+	@$(MAKE) --no-print-directory performance-page
+
 .PHONY: performance-page
 performance-page: $(STAMP) ## docs/performance.md and its plots from the runs in docs/performance
 	@$(PY) -m bench.page

@@ -12,6 +12,7 @@ docs/performance/RUN.json, which bench/run.py wrote; GROUP is a pattern (fnmatch
     {{boxes RUN GROUP FILE}}     the distributions, as docs/performance/FILE.svg
     {{growth RUN GROUP...}}      how costs grow with a size, and whether that is as wanted
     {{curves RUN GROUP UNIT COST... FILE}}  these costs over sizes; UNIT `-` for a number
+    {{flames RUN FILE}}          samples of call stacks (bench/flame), and where they end
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from bench.svg import boxes, curves, quantity
+from bench.svg import boxes, curves, flames, quantity
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs/performance"
@@ -67,6 +68,9 @@ class Page:
         if word == "curves":
             group, unit, *costs, file = words
             return self._curves(_of(data["growth"], group, match[0]), unit, costs, file)
+        if word == "flames":
+            (file,) = words
+            return self._flames(data, file)
         raise ValueError(f"{match[0]}: no such directive")
 
     def _boxes(self, rows: Sequence[Row], group: str, file: str) -> str:
@@ -86,6 +90,12 @@ class Page:
         title = file.replace("-", " ")
         unit = "" if unit == "-" else unit
         return self._plot(file, title, curves(title, chosen[0]["of"], unit, series))
+
+    def _flames(self, data: Mapping[str, Any], file: str) -> str:
+        title, shares = file.replace("-", " "), data["shares"]
+        ends = "; ".join(f"{kind} {100 * part:.2g} %" for kind, part in shares.items())
+        said = f"{data['samples']:,} samples of {data['rounds']:,} rounds end in: {ends}."
+        return f"{self._plot(file, title, flames(title, data['stacks'], list(shares)))}\n\n{said}"
 
     def _plot(self, file: str, title: str, svg: str) -> str:
         self.plots[f"{file}.svg"] = svg

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two kinds of plot as SVG text: distributions side by side, and costs over sizes. Pure.
+"""Three kinds of plot as SVG text: distributions side by side, costs over sizes, and samples of
+call stacks (flames). Pure.
 
 Both axes of costs, and the one of times, are logarithmic: what is compared spans decades. The same
 numbers give the same text, so that a checked-in plot can be compared with what is made anew.
@@ -10,6 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import groupby
+from operator import itemgetter
 
 WIDTH = 860
 LEFT, RIGHT, TOP = 330, 90, 34
@@ -65,6 +68,55 @@ def curves(title: str, across: str, unit: str, series: Mapping[str, Points]) -> 
         parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}"/>' for a, b in spots]
         parts.append(_text(x.end + 14, TOP + 14 + 18 * number, name, fill=colour))
     return _svg(HEIGHT, parts)
+
+
+def flames(title: str, stacks: Mapping[str, int], kinds: Sequence[str]) -> str:
+    """A flame graph, upside down: width is part of all samples, what is below was called.
+
+    stacks: samples by stack; frames from the outermost are parted by `;`, each a kind, whose
+    place in `kinds` is its colour, and a name parted by `|`.
+    """
+    total = sum(stacks.values())
+    top = TOP + 20
+    scale = (WIDTH - 20) / total
+    parts = [_text(10, 20, title, weight="bold")]
+    for number, kind in enumerate(kinds):
+        parts.append(_text(10 + 142 * number, 42, kind, fill=COLOURS[number]))
+    depth = max(stack.count(";") for stack in stacks) + 1
+    for level in range(depth):
+        at = 10.0
+        for path, count in _level(stacks, level):
+            if path is not None:
+                parts += _flame(at, top + 16 * level, count, total, path, kinds)
+            at += count * scale
+    return _svg(top + 16 * depth + 10, parts)
+
+
+def _level(stacks: Mapping[str, int], level: int) -> Iterator[tuple[str | None, int]]:
+    """Frames at a depth, side by side, each with all below it as one; None where there is none."""
+    paths = (";".join(f[: level + 1]) if len(f := s.split(";")) > level else None for s in stacks)
+    for path, group in groupby(zip(paths, stacks.values(), strict=True), key=itemgetter(0)):
+        yield path, sum(count for _, count in group)
+
+
+def _flame(
+    x: float, y: float, count: int, total: int, path: str, kinds: Sequence[str]
+) -> Iterator[str]:
+    kind, _, name = path.rpartition(";")[2].partition("|")
+    width = count / total * (WIDTH - 20)
+    colour = COLOURS[kinds.index(kind)]
+    yield (
+        f"<g><title>{escape(name)}: {100 * count / total:.1f} %</title>"
+        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="15" fill="{colour}" '
+        'fill-opacity="0.35" stroke="white" stroke-width="0.5"/>'
+    )
+    letters = int((width - 6) / 6)
+    if letters >= 4:
+        shown = name if len(name) <= letters else f"{name[: letters - 1]}…"
+        yield (
+            f'<text x="{x + 3:.1f}" y="{y + 11}" font-size="10" fill="{INK}">{escape(shown)}</text>'
+        )
+    yield "</g>"
 
 
 class _Axis:

@@ -20,8 +20,12 @@ SAID = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = SAID["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 RUNTIME = [*PROJECT["dependencies"], *EXTRAS["cluster"], *EXTRAS["otel"]]
+# What `make lock` and `make flame` install for themselves, exactly, is in no lock.
 GROUPS = [
-    item for name, items in SAID["dependency-groups"].items() for item in items if name != "lock"
+    item
+    for name, items in SAID["dependency-groups"].items()
+    for item in items
+    if name not in ("lock", "flame")
 ]
 DOCKERFILE = (ROOT / "deploy/image/Dockerfile").read_text()
 
