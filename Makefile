@@ -101,6 +101,12 @@ bench-kernel: $(STAMP) ## attach and throughput on real kernels against the stoc
 	@$(PYTHON) tests/host_packages.py bed
 	@$(PY) -m bench.run --output $(RESULTS)/bench-kernel.json bench/kernel
 
+.PHONY: throughput
+throughput: $(STAMP) ## what limits a link: delays, losses, TCP's settings, keys, sound; a quarter of an hour (root)
+	@mkdir -p $(RESULTS)
+	@$(PYTHON) tests/host_packages.py bed
+	@$(PY) -m bench.run --output $(RESULTS)/throughput.json bench/throughput
+
 .PHONY: bench-cluster
 bench-cluster: $(STAMP) ## long runs: plugs, idle, and Prepare on a cluster's nodes under QEMU (root)
 	@mkdir -p $(RESULTS)

@@ -9,6 +9,7 @@ docs/performance/RUN.json, which bench/run.py wrote; GROUP is a pattern (fnmatch
 
     {{machine RUN}}              when and where it ran, and under which load
     {{table RUN GROUP...}}       medians, ratios and goals, by group
+    {{across RUN GROUP COLUMN KEY...}}  KEYs in the cells, a column for each COLUMN
     {{boxes RUN GROUP FILE}}     the distributions, as docs/performance/FILE.svg
     {{growth RUN GROUP...}}      how costs grow with a size, and whether that is as wanted
     {{curves RUN GROUP UNIT COST... FILE}}  these costs over sizes; UNIT `-` for a number
@@ -58,6 +59,9 @@ class Page:
             return machine_line(data["machine"])
         if word == "table":
             return table([row for each in words for row in _of(data["rows"], each, match[0])])
+        if word == "across":
+            group, column, *keys = words
+            return across_table(_of(data["rows"], group, match[0]), column, keys)
         if word == "growth":
             return growth_table(
                 [row for each in words for row in _of(data["growth"], each, match[0])]
@@ -126,6 +130,25 @@ def table(rows: Sequence[Row]) -> str:
             group = row["group"]
             lines.append(f"| **{group}** | | | | |")
         lines.append(f"| {' | '.join((label(row['name']), _median(row), *_judged(row)))} |")
+    return "\n".join(lines)
+
+
+def across_table(rows: Sequence[Row], column: str, keys: Sequence[str]) -> str:
+    """One measurement in each cell: down by `over`, across by what `column` names.
+
+    Both and the keys are of `more`, but for `ratio`; rows without the column are left out.
+    """
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        more = {**row["more"], "ratio": _judged(row)[0]}
+        if column in more:
+            over = more.get("over", row["group"])
+            told = ", ".join(str(more[key]) for key in keys if more.get(key))
+            cells.setdefault(over, {})[more[column]] = told
+    columns = list(dict.fromkeys(name for found in cells.values() for name in found))
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for over, found in cells.items():
+        lines.append(f"| {over} | {' | '.join(found.get(name, '') for name in columns)} |")
     return "\n".join(lines)
 
 

@@ -59,14 +59,19 @@ def keyboard(name, speed="low", **ids):
     return _plug(name)
 
 
-def press(name, *codes):
-    """Press and let go keys by HID usage code (4 is the letter a)."""
+def reports(name):
+    """A descriptor that takes the keyboard's reports, for the caller to close."""
     with open(f"{ROOT}/{name}/functions/hid.0/dev") as f:
         major, minor = f.read().strip().split(":")
     path = f"/run/gadget-{name}"
     if not os.path.exists(path):
         os.mknod(path, 0o600 | 0o020000, os.makedev(int(major), int(minor)))
-    fd = os.open(path, os.O_RDWR)
+    return os.open(path, os.O_RDWR)
+
+
+def press(name, *codes):
+    """Press and let go keys by HID usage code (4 is the letter a)."""
+    fd = reports(name)
     try:
         for code in codes:
             os.write(fd, bytes((0, 0, code, 0, 0, 0, 0, 0)))
@@ -84,6 +89,14 @@ def serial(name, speed="high", **ids):
     _echoes.add(name)
     threading.Thread(target=_echo, args=(name, tty), daemon=True).start()
     return made
+
+
+def source(name, speed="high", **ids):
+    """Bulk data without end, and a sink for as much: function/f_sourcesink.c, bytes as they lie."""
+    folder = _create(name, "SourceSink", speed, ids)
+    write(f"{folder}/pattern", 2)
+    write(f"{folder}/bulk_buflen", 16384)
+    return _plug(name)
 
 
 def _echo(name, tty):

@@ -25,8 +25,11 @@ def _store(path, text):
         os.close(fd)
 
 
-def _tune(sock):
+def _tune(sock, options):
+    """NODELAY, then (level, name, number or text) each."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for level, name, value in options:
+        sock.setsockopt(level, name, value.encode() if isinstance(value, str) else value)
 
 
 def _encrypt(sock, send_key, receive_key):
@@ -38,18 +41,18 @@ def _encrypt(sock, send_key, receive_key):
         sock.setsockopt(SOL_TLS, way, info + bytes(8))
 
 
-def export(busid, port=3240, keys=None, v6=False):
+def export(busid, port=3240, keys=None, v6=False, options=()):
     """Listen, and give the first connection to usbip-host; returns at once."""
     family = socket.AF_INET6 if v6 else socket.AF_INET
     listener = socket.create_server(("", port), family=family)
-    threading.Thread(target=_serve, args=(listener, busid, keys), daemon=True).start()
+    threading.Thread(target=_serve, args=(listener, busid, keys, options), daemon=True).start()
 
 
-def _serve(listener, busid, keys):
+def _serve(listener, busid, keys, options):
     with listener:
         sock, _ = listener.accept()
     with sock:  # the kernel keeps its own reference
-        _tune(sock)
+        _tune(sock, options)
         if keys:
             _encrypt(sock, keys[0], keys[1])
         sock.recv(1)
@@ -57,12 +60,12 @@ def _serve(listener, busid, keys):
         sock.send(b"K")
 
 
-def attach(host, devid, vhci_port, speed, port=3240, keys=None):
+def attach(host, devid, vhci_port, speed, port=3240, keys=None, options=()):
     """Connect and give the connection to vhci; returns seconds {connect, write}."""
     start = time.monotonic()
     with socket.create_connection((host, port), 10) as sock:
         sock.settimeout(None)
-        _tune(sock)
+        _tune(sock, options)
         if keys:
             _encrypt(sock, keys[1], keys[0])
         sock.send(b"R")

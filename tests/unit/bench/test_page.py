@@ -142,3 +142,17 @@ def test_plots_are_xml_of_their_numbers() -> None:
         width = float(root.attrib["width"])
         for circle in root.iter("{http://www.w3.org/2000/svg}circle"):
             assert 0 <= float(circle.attrib["cx"]) <= width
+
+
+def test_measurements_stand_across_by_what_names_their_column() -> None:
+    cells = [
+        row("test_local", 10.0, ratio=1.0, more={"rate": 9}),
+        row("test_a", 10.0, ratio=1.5, more={"over": "plain", "delay": "1 ms", "rate": 8}),
+        row("test_b", 10.0, ratio=2.0, more={"over": "plain", "delay": "5 ms", "rate": 4}),
+        row("test_c", 10.0, ratio=3.0, more={"over": "sealed", "delay": "5 ms", "rate": 3}),
+    ]
+    page = made("# P\n{{across run g delay rate ratio}}", *cells)
+    assert (
+        "| | 1 ms | 5 ms |\n|---|---|---|\n| plain | 8, 1.5 x | 4, 2 x |\n| sealed |  | 3, 3 x |"
+        in (page.text)
+    )

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The least time that a transfer can take, by arithmetic, and what that time is. Pure.
+
+Of a link without a delay two figures are taken: seconds of a transfer however small (`fixed`) and
+of a byte (`byte`), by a line through the sizes, one transfer at a time; and the best rate of all
+sizes and depths (`best`). From them follows what a delay or a loss must do: `depth` transfers share
+a round trip; no more than `best` comes through; and TCP with losses has a window of 1.22 segments
+by the root of their share (Mathis, Semke, Mahdavi, Ott 1997), so much a round trip. The largest is
+the limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bench.growth import line
+
+SEGMENT = 1448
+"""Bytes of data in a packet of 1500: IPv4, TCP with time stamps."""
+MATHIS = math.sqrt(3 / 2)
+
+
+class Limit(NamedTuple):
+    """Seconds a transfer, and what takes them."""
+
+    seconds: float
+    name: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link's own times, in seconds, without a delay; `trip` is a round trip of it, in `fixed`."""
+
+    fixed: float
+    byte: float
+    best: float
+    carrying: str
+    """What `best` is spent on."""
+
+    @classmethod
+    def of(cls, measured: Mapping[tuple[int, int], float], carrying: str) -> Link:
+        """From seconds a transfer by (bytes, depth); two sizes at depth 1 at least."""
+        alone = [(float(size), taken) for (size, depth), taken in measured.items() if depth == 1]
+        fixed, byte = line(alone)
+        best = min(taken / size for (size, _), taken in measured.items())
+        return cls(max(fixed, 0.0), byte, best, carrying)
+
+    def limit(self, size: int, depth: int, delay: float, loss: float = 0.0) -> Limit:
+        """The least seconds a transfer; `delay` in seconds a round trip, `loss` a part of all."""
+        alone = self.fixed + size * self.byte
+        limits = [
+            Limit(size * self.best, self.carrying),
+            Limit((alone + delay) / depth, "round trip" if delay > alone else "work of each"),
+        ]
+        if loss:
+            window = SEGMENT * MATHIS / math.sqrt(loss)
+            limits.append(Limit(size / window * (delay + self.fixed), "loss"))
+        return max(limits)
+
+
+def verdict(found: Sequence[float], ours: Sequence[float]) -> str:
+    """Whether a setting is told from ours at all: no round of it is among the rounds of ours."""
+    if max(found) < min(ours):
+        return "faster"
+    return "slower" if min(found) > max(ours) else "no difference"
