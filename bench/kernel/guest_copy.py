@@ -34,6 +34,12 @@ def copy(disk, way, block, total):
         os.close(fd)
 
 
+def reads(disk):
+    """Read commands that the disk has answered since it was there."""
+    with open(f"/sys/block/{disk}/stat") as f:
+        return int(f.read().split()[0])
+
+
 def busy():
     """Seconds that the node's processor has worked since its start, for whatever it was."""
     with open("/proc/stat") as f:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bench.kernel import links
-from bench.throughput.network import DELAYS_MS, LOSSES, at, gadget, netem
+from bench.throughput.network import DELAYS_MS, LOSSES, at, gadget, netem, trip
 from tests.bed.bed import Bed
 from tests.bed.node import Node
 
@@ -52,11 +52,18 @@ class Lossy(NamedTuple):
 
 
 class OfDisk(NamedTuple):
-    """A disk read in commands of a size."""
+    """A disk read in commands of a size at most."""
 
     way: str
     command: str
     delay: float
+
+
+class DiskRead(NamedTuple):
+    """READ bytes of a disk: seconds, and the commands that they took."""
+
+    seconds: float
+    commands: int
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,8 @@ class Linked:
     """What all cells are measured on: a source by way, and a disk's name on b by link."""
 
     bed: Bed
+    trip: float
+    """Seconds of a packet there and back at the least delay."""
     sources: dict[str, Source]
     disks: dict[str, str]
 
@@ -108,7 +117,9 @@ def linked(bed: Bed) -> Iterator[Linked]:
             way: b.call("usb.wait", f"DISK-{way}", imported=True, child="disks")["disks"][0]
             for way in LINKS
         }
-        yield Linked(bed, sources, disks)
+        with netem(bed, DELAYS_MS[0]):
+            least = trip(bed)
+        yield Linked(bed, least, sources, disks)
 
 
 def _source(node: Node, way: str) -> Source:
@@ -145,9 +156,9 @@ def lossy(on: Linked, rounds: int) -> dict[Lossy, list[float]]:
     return found
 
 
-def disk_reads(on: Linked, rounds: int) -> dict[OfDisk, list[float]]:
-    """Seconds a MiB, past the page cache in blocks of a MiB, by cell."""
-    found: dict[OfDisk, list[float]] = {}
+def disk_reads(on: Linked, rounds: int) -> dict[OfDisk, list[DiskRead]]:
+    """Past the page cache in one block, by cell."""
+    found: dict[OfDisk, list[DiskRead]] = {}
     b = on.bed["b"]
     for command, sectors in COMMANDS.items():
         for disk in on.disks.values():
@@ -157,6 +168,12 @@ def disk_reads(on: Linked, rounds: int) -> dict[OfDisk, list[float]]:
             for delay in DELAYS_MS:
                 with netem(on.bed, delay):
                     for way, disk in on.disks.items():
-                        taken = b.call("guest_copy.copy", disk, "read", READ, READ, timeout=300)
-                        found.setdefault(OfDisk(way, command, delay), []).append(taken)
+                        sample = _read(b, disk)
+                        found.setdefault(OfDisk(way, command, delay), []).append(sample)
     return found
+
+
+def _read(node: Node, disk: str) -> DiskRead:
+    before = node.call("guest_copy.reads", disk)
+    seconds = node.call("guest_copy.copy", disk, "read", READ, READ, timeout=300)
+    return DiskRead(seconds, node.call("guest_copy.reads", disk) - before)

@@ -19,6 +19,7 @@ SUBMIT, REAP, CLAIM, RELEASE, SETINTERFACE, DISCONNECT = (
 IOCTL = 0xC0105512
 BULK, ISO, ISO_ASAP = 3, 0, 2
 WARM_UP = 4
+LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Packet(ctypes.Structure):
@@ -72,12 +73,21 @@ def _to_interface(interface, code):
 
 def submit(fd, urb):
     """Give one to the kernel; it must stay where it is until it is reaped."""
-    fcntl.ioctl(fd, SUBMIT, ctypes.addressof(urb).to_bytes(8, "little"))
+    _ioctl(fd, SUBMIT, urb)
 
 
 def reap(fd):
     """The address of the next one that is done."""
-    return int.from_bytes(fcntl.ioctl(fd, REAP, bytes(8)), "little")
+    address = ctypes.c_void_p()
+    _ioctl(fd, REAP, address)
+    return address.value
+
+
+def _ioctl(fd, request, where):
+    """By the address itself: fcntl.ioctl passes that of a copy, and the kernel remembers it."""
+    if LIBC.ioctl(fd, ctypes.c_ulong(request), ctypes.byref(where)) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def endpoints(busid):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The least time that a transfer can take, by arithmetic, and what that time is. Pure.
 
-Of a link without a delay two figures are taken: seconds of a transfer however small (`fixed`) and
+Of a link without a delay some figures are taken: seconds of a transfer however small (`fixed`) and
 of a byte (`byte`), by a line through the sizes, one transfer at a time; and the best rate of all
 sizes and depths (`best`). From them follows what a delay or a loss must do: `depth` transfers share
 a round trip; no more than `best` comes through; and TCP with losses has a window of 1.22 segments
@@ -32,21 +32,23 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True)
 class Link:
-    """A link's own times, in seconds, without a delay; `trip` is a round trip of it, in `fixed`."""
+    """A link's own times, in seconds, without a delay."""
 
     fixed: float
     byte: float
     best: float
     carrying: str
     """What `best` is spent on."""
+    trip: float
+    """Seconds of a packet there and back, a part of `fixed`."""
 
     @classmethod
-    def of(cls, measured: Mapping[tuple[int, int], float], carrying: str) -> Link:
+    def of(cls, measured: Mapping[tuple[int, int], float], carrying: str, trip: float) -> Link:
         """From seconds a transfer by (bytes, depth); two sizes at depth 1 at least."""
         alone = [(float(size), taken) for (size, depth), taken in measured.items() if depth == 1]
         fixed, byte = line(alone)
         best = min(taken / size for (size, _), taken in measured.items())
-        return cls(max(fixed, 0.0), byte, best, carrying)
+        return cls(max(fixed, 0.0), byte, best, carrying, trip)
 
     def limit(self, size: int, depth: int, delay: float, loss: float = 0.0) -> Limit:
         """The least seconds a transfer; `delay` in seconds a round trip, `loss` a part of all."""
@@ -57,7 +59,7 @@ class Link:
         ]
         if loss:
             window = SEGMENT * MATHIS / math.sqrt(loss)
-            limits.append(Limit(size / window * (delay + self.fixed), "loss"))
+            limits.append(Limit(size / window * (delay + self.trip), "loss"))
         return max(limits)
 
 

@@ -6,6 +6,8 @@ What each node sends waits half the time, so that a round trip takes `delay` mor
 
 from __future__ import annotations
 
+import re
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,6 @@ from bench.kernel import links
 from tests.bed.bed import Bed
 from tests.bed.node import Node
 
-INTERFACE = "eth0"
 QUEUE = 20_000
 """Packets that may be under way: netem's own 1,000 would be a loss of its own."""
 GUEST_FILES = (
@@ -23,6 +24,9 @@ GUEST_FILES = (
     Path(__file__).with_name("guest_keys.py"),
     Path(links.__file__).with_name("guest_copy.py"),
 )
+SEGMENTS = 65535
+"""That the kernel hands to the card at once, as it is by itself (GSO_MAX_SEGS)."""
+PINGS = 20
 DELAYS_MS = (0.1, 1.0, 5.0, 20.0)
 LOSSES = (0.0, 0.1, 1.0)
 """Percent of the packets, each way."""
@@ -45,16 +49,33 @@ def netem(bed: Bed, delay_ms: float, loss: float | None = None) -> Iterator[None
     words = f"limit {QUEUE} delay {delay_ms / 2:g}ms"
     if loss:
         words += f" loss {loss:g}%"
+    nodes = [(node, _interface(node)) for node in (bed["a"], bed["b"])]
     try:
-        for node in (bed["a"], bed["b"]):
+        for node, interface in nodes:
             if loss is not None:
-                node.run(f"ip link set dev {INTERFACE} gso_max_segs 1")
-            node.run(f"tc qdisc replace dev {INTERFACE} root netem {words}")
+                node.run(_segments(interface, 1))
+            node.run(f"tc qdisc replace dev {interface} root netem {words}")
         yield
     finally:
-        for node in (bed["a"], bed["b"]):
-            node.run(f"tc qdisc del dev {INTERFACE} root", check=False)
-            node.run(f"ip link set dev {INTERFACE} gso_max_segs 65535")
+        for node, interface in nodes:
+            node.run(f"tc qdisc del dev {interface} root", check=False)
+            if loss is not None:
+                node.run(_segments(interface, SEGMENTS))
+
+
+def _segments(interface: str, count: int) -> str:
+    """A running connection hears of it when its route is looked up anew (sk_setup_caps)."""
+    return f"ip link set dev {interface} gso_max_segs {count} && ip route flush cache"
+
+
+def trip(bed: Bed) -> float:
+    """Seconds of a packet from b to a and back, as the network is now: the median of some."""
+    said = bed["b"].sh(f"ping -c {PINGS} -i 0.05 {bed['a'].ip}")
+    return statistics.median(float(ms) for ms in re.findall(r"time=([\d.]+) ms", said)) / 1e3
+
+
+def _interface(node: Node) -> str:
+    return node.sh(f"ip -oneline address show to {node.ip}").split()[1]
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from bench.throughput.grid import (
     PLAIN,
     SIZES,
     Cell,
+    DiskRead,
     Linked,
     Lossy,
     OfDisk,
@@ -57,14 +58,14 @@ def lossy(linked: Linked, rounds: int) -> dict[Lossy, list[float]]:
 
 
 @pytest.fixture(scope="module")
-def disks(linked: Linked, rounds: int) -> dict[OfDisk, list[float]]:
+def disks(linked: Linked, rounds: int) -> dict[OfDisk, list[DiskRead]]:
     return grid.disk_reads(linked, rounds)
 
 
 @pytest.fixture(scope="module")
-def models(cells: dict[Cell, list[float]]) -> dict[str, Link]:
+def models(linked: Linked, cells: dict[Cell, list[float]]) -> dict[str, Link]:
     """Each link's own times: those of the least delay."""
-    return {way: Link.of(_least_delay(cells, way), CARRYING[way]) for way in LINKS}
+    return {way: Link.of(_least_delay(cells, way), CARRYING[way], linked.trip) for way in LINKS}
 
 
 def _least_delay(cells: Mapping[Cell, list[float]], way: str) -> dict[tuple[int, int], float]:
@@ -141,13 +142,15 @@ def test_lossy(
 @pytest.mark.parametrize("way", LINKS)
 @pytest.mark.parametrize("delay", DELAYS_MS)
 def test_disk(
-    replay: Replay, disks: dict[OfDisk, list[float]], delay: float, way: str, command: str
+    replay: Replay, disks: dict[OfDisk, list[DiskRead]], delay: float, way: str, command: str
 ) -> None:
-    """A MiB of a disk."""
-    seconds = disks[OfDisk(way, command, delay)]
+    """One command of those that a MiB of a disk takes."""
+    samples = disks[OfDisk(way, command, delay)]
+    seconds = [sample.seconds / sample.commands for sample in samples]
     cost = f"ms, {way}"
     facts: dict[str, Any] = {cost: statistics.median(seconds) * 1e3}
-    facts["mib_per_s"] = round(1 / statistics.median(seconds), 2)
+    facts["mib_per_s"] = round(1 / statistics.median(s.seconds for s in samples), 2)
+    facts["commands_a_mib"] = round(statistics.median(s.commands for s in samples))
     place = {
         "size": {"ms": delay},
         "grows": {cost: 1},

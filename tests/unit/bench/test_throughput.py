@@ -19,7 +19,7 @@ MEASURED = {  # 1 ms each and 8 MiB/s alone, 16 MiB/s at most
 
 @pytest.fixture
 def link() -> Link:
-    return Link.of(MEASURED, "copies")
+    return Link.of(MEASURED, "copies", trip=0.001)
 
 
 def test_a_link_is_a_fixed_part_a_part_for_each_byte_and_a_best_rate(link: Link) -> None:
