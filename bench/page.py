@@ -140,9 +140,9 @@ def across_table(rows: Sequence[Row], column: str, keys: Sequence[str]) -> str:
     """
     cells: dict[str, dict[str, str]] = {}
     for row in rows:
-        more = {**row["more"], "ratio": _judged(row)[0]}
+        more: dict[str, Any] = {**row["more"], "ratio": _judged(row)[0]}
         if column in more:
-            over = more.get("over", row["group"])
+            over = str(more.get("over", row["group"]))
             told = ", ".join(str(more[key]) for key in keys if more.get(key))
             cells.setdefault(over, {})[more[column]] = told
     columns = list(dict.fromkeys(name for found in cells.values() for name in found))
