@@ -22,6 +22,7 @@ from tests.api.test_controller_devices import CONTRACT, NUSB, STICK, reserved
 from tests.cluster.api import ClusterApi
 from tests.unit.slices.samples import offer
 from usbdra.agent.linkrates import Numbers
+from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.agent.reporter import KubeReporter
 from usbdra.agent.resets import Resets
 from usbdra.kube.client import KubeClient
@@ -90,7 +91,10 @@ class Stage:
 
         async with asyncio.TaskGroup() as group:
             node = NodeName("node-a")
-            group.create_task(Resets(self._admin, CONTRACT, node, store, lock, act).run())
+            objects = NodeObjects(self._admin, CONTRACT, node)
+            resets = Resets(self._admin, objects, CONTRACT, node, store, lock, act)
+            group.create_task(resets.run())
+            group.create_task(objects.run())
             group.create_task(self._end_pods())
 
     async def _end_pods(self) -> None:

@@ -21,6 +21,7 @@ from tests.cluster.api import ClusterApi
 from tests.cluster.manifests import pod
 from tests.unit.slices.samples import offer
 from usbdra.agent.assignments import Assignments
+from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.controller.options import ControllerOptions
 from usbdra.controller.parts import Office, factories, run_parts
 from usbdra.errors import Refused
@@ -58,7 +59,8 @@ async def system(accounts: Accounts, admin: KubeClient, node: str) -> AsyncItera
         await accounts.client(NAMESPACE, "usbdra-controller"),
         ControllerOptions(identity="one", namespace=NAMESPACE),
     )
-    fence = Assignments(client, NAMES, NodeName(node), required=True)
+    objects = NodeObjects(client, NAMES, NodeName(node))
+    fence = Assignments(objects, NAMES, required=True)
     offers = [offer(STICK)]
 
     def wanted(dropped: frozenset[str]) -> list[Object]:
@@ -69,10 +71,11 @@ async def system(accounts: Accounts, admin: KubeClient, node: str) -> AsyncItera
 
     uid = str((await admin.get(NODE, node))["metadata"]["uid"])
     publisher = SlicePublisher(client, Owner(node, uid, NAMES.driver), wanted)
+    fence.on_change = publisher.wake
     async with AsyncExitStack() as stack:
         for work in (
             run_parts(office, factories(office.options)),
-            fence.run(publisher.wake),
+            objects.run(),
             publisher.run(),
         ):
             task = asyncio.create_task(work)

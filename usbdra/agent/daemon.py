@@ -27,6 +27,7 @@ from usbdra.agent.holds import Holds
 from usbdra.agent.hostmodules import HostModules
 from usbdra.agent.linkreports import LinkReports
 from usbdra.agent.metering import Metering
+from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.outside import OutsideHosts
 from usbdra.agent.peers import ClaimGuard, Dialler, LiveClaims
@@ -53,6 +54,7 @@ from usbdra.exporter.fence import no_fence
 from usbdra.exporter.local import LocalBroker
 from usbdra.importer.attach import Attacher
 from usbdra.kube.client import KubeClient
+from usbdra.kube.custom import Contract
 from usbdra.pki import sets
 from usbdra.plugin.files import ClaimFiles
 from usbdra.plugin.health import HealthBoard
@@ -146,7 +148,8 @@ class Agent:
             held_here=self._held_here,
             ports=self._removed,
         )
-        self._assignments = Assignments.of_node(options, api)
+        self._objects = NodeObjects(api, Contract(options.group), options.node)
+        self._assignments = Assignments.of_node(options, self._objects)
         allowed = self._assignments.require if self._assignments is not None else no_fence
         outside = OutsideHosts(api, options, self._pki) if options.outside_hosts else None
         dialler = Dialler(api, self._identity, options.port, options.encryption, outside)
@@ -281,6 +284,8 @@ class Agent:
                 group.create_task(self._link_reports.run())
             if self._resets is not None:
                 group.create_task(self._resets.run())
+            if self._resets is not None or self._assignments is not None:
+                group.create_task(self._objects.run())
             for ref in lost:
                 self._supervisor.restore(ref, Cause.START)
             devices = len(self._live.snapshot.offers)
@@ -311,7 +316,7 @@ class Agent:
             here=self._devices.holder,
             host_use=partial(hostuse.holder_of, self._options.root),
         )
-        return Resets.of_node(self._api, self._options, act)
+        return Resets.of_node(self._api, self._objects, self._options, act)
 
     async def _publish(self) -> None:
         """Slices follow the snapshot and the ports; the Node is their owner."""
@@ -319,7 +324,7 @@ class Agent:
         publisher = self._publisher = SlicePublisher(self._api, owner, self._slices)
         async with asyncio.TaskGroup() as group:
             if self._assignments is not None:
-                group.create_task(self._assignments.run(publisher.wake))
+                self._assignments.on_change = publisher.wake
                 await self._assignments.first_answer()
             group.create_task(publisher.run())
             group.create_task(self._ready(publisher))

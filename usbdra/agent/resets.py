@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out resets that were asked for by an annotation of a NodeUSBDevice, each at most once.
 
-Owns the watch and the records. The answer is an Event of the object. Who may ask is who may
+Owns the records. The answer is an Event of the object. Who may ask is who may
 change the object: the API server's matter. Must not touch the device itself (resetting.py does).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Protocol
 
 from usbdra import resetword
+from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.agent.options import AgentOptions
 from usbdra.errors import StateError, UsbdraError
 from usbdra.events import event_body, event_name
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
 from usbdra.kube.types import EVENT, Kind, Object
-from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.kube.watch import Change, Key, Synced
 from usbdra.locks import ProcessLock
 from usbdra.resetword import RESET, Request
 from usbdra.slices.assigned import device_name
@@ -33,8 +35,8 @@ Act = Callable[[DeviceName, bool], Awaitable[None]]
 """Resets a device of this node, by force or not. Raises UsbdraError."""
 
 
-class Api(Lister, Protocol):
-    """The verbs of KubeClient that this needs."""
+class Api(Protocol):
+    """The verb of KubeClient that this needs."""
 
     async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
         """See KubeClient.create."""
@@ -47,6 +49,7 @@ class Resets:
     def __init__(
         self,
         api: Api,
+        objects: NodeObjects,
         names: Contract,
         node: NodeName,
         store: RecordStore[ResetRecord],
@@ -63,26 +66,34 @@ class Resets:
         self._act = act
         self._now = now
         self._kind = names.node_device
-        self._reflector = Reflector(
-            api, self._kind, fields=f"status.nodeName={node}", on_error=_complain
-        )
+        self._changed: dict[Key, Object] = {}
+        self._any_changed = asyncio.Event()
+        objects.listen(self._hear)
 
     @classmethod
-    def of_node(cls, api: Api, options: AgentOptions, act: Act) -> Resets:
+    def of_node(cls, api: Api, objects: NodeObjects, options: AgentOptions, act: Act) -> Resets:
         """With records and lock where this node keeps them."""
         store = RecordStore(options.state_dir / "resets", ResetSchema())
         lock = ProcessLock(options.run_dir / "resets.lock")
-        return cls(api, Contract(options.group), options.node, store, lock, act)
+        return cls(api, objects, Contract(options.group), options.node, store, lock, act)
 
     async def run(self) -> None:
-        """Follow the node's objects until cancelled; one request at a time."""
+        """Carry out what is asked until cancelled; one request at a time."""
         try:
             self._forget_old()
         except StateError as error:
             log.warning("old records of resets stay: %s", error)
-        async for event in self._reflector.run():
-            if isinstance(event, Change) and event.new is not None:
-                await self._look(event.new)
+        while True:
+            await self._any_changed.wait()
+            self._any_changed.clear()
+            while self._changed:
+                await self._look(self._changed.pop(next(iter(self._changed))))
+
+    def _hear(self, event: Change | Synced) -> None:
+        """Of an object that changes during a reset its last state counts."""
+        if isinstance(event, Change) and event.new is not None:
+            self._changed[event.key] = event.new
+            self._any_changed.set()
 
     def _forget_old(self) -> None:
         """Records of requests that nobody would carry out any more, with or without a record."""
@@ -150,7 +161,3 @@ class Resets:
             await self._api.create(EVENT, body, body["metadata"]["namespace"])
         except ApiError as error:
             log.warning("an event was not told: %s", error)
-
-
-def _complain(error: ApiError) -> None:
-    log.warning("requests for resets are not seen: %s", error)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.kube import FakeKube
 from usbdra.agent.assignments import Assignments
+from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.errors import Refused
 from usbdra.kube import errors
 from usbdra.kube.custom import Contract
@@ -31,8 +32,10 @@ def device(name: str, namespace: str = "", *, node: str = NODE, object_name: str
 
 class Following:
     def __init__(self, kube: FakeKube, *, required: bool) -> None:
-        self.part = Assignments(kube, NAMES, NODE, required=required)
+        self.objects = NodeObjects(kube, NAMES, NODE)
+        self.part = Assignments(self.objects, NAMES, required=required)
         self.changed = asyncio.Event()
+        self.part.on_change = self.changed.set
 
     async def next(self) -> None:
         async with asyncio.timeout(5):
@@ -43,7 +46,7 @@ class Following:
 @asynccontextmanager
 async def following(kube: FakeKube, *, required: bool = True) -> AsyncIterator[Following]:
     made = Following(kube, required=required)
-    task = asyncio.create_task(made.part.run(made.changed.set))
+    task = asyncio.create_task(made.objects.run())
     try:
         yield made
     finally:

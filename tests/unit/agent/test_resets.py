@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.kube import FakeKube
+from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.agent.resets import Resets
 from usbdra.errors import DeviceBusy, UsbdraError
 from usbdra.kube.custom import Contract
@@ -62,13 +63,15 @@ class Bench:
     async def agent(self) -> AsyncIterator[asyncio.Task[None]]:
         store = RecordStore(self.folder / "resets", ResetSchema())
         lock = ProcessLock(self.folder / "lock")
-        part = Resets(self.kube, NAMES, NODE, store, lock, self.act, now=lambda: NOW)
-        task = asyncio.create_task(part.run())
+        objects = NodeObjects(self.kube, NAMES, NODE)
+        part = Resets(self.kube, objects, NAMES, NODE, store, lock, self.act, now=lambda: NOW)
+        task, watch = asyncio.create_task(part.run()), asyncio.create_task(objects.run())
         try:
             yield task
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            watch.cancel()
+            await asyncio.gather(task, watch, return_exceptions=True)
 
     async def answer(self) -> tuple[str, str, str]:
         """(type, reason, note) of the next Event."""
