@@ -150,6 +150,8 @@ class OutsideLink:
             return await self._ask(self._link)
         except LinkError:
             self._own.forget()
+            # When it is back it is to say so at once, be there news or not.
+            self._edition = ""
             raise
 
     async def _ask(self, link: Link) -> Inventory | None:

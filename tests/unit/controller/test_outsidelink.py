@@ -125,6 +125,10 @@ async def test_a_link_that_the_host_ended_is_made_again_by_the_same_look(network
     network.silent = True
     with pytest.raises(Unreachable):
         await link.look()
+    network.silent = False
+    network.answers.put_nowait(Inventory((), edition="e-2"))
+    assert (await link.look()).devices == ()
+    assert network.requests[-1] == InventoryRequest("CAs"), "it is back without news"
 
 
 async def test_a_session_that_outlived_its_claim_is_told_of_at_once(network: Network) -> None:
