@@ -4,6 +4,7 @@ to a collector by itself."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -55,16 +56,19 @@ async def nodes(
 
 
 async def test_one_prepare_is_one_trace(tmp_path: Path, collector: Collector) -> None:
-    async with nodes(tmp_path, collector) as (_, node):
+    async with nodes(tmp_path, collector) as (world, node):
         await node.preparer.prepare(REF)
         await node.told()
         await node.preparer.unprepare(REF)
+        lines = [json.loads(line) for line in world.exporter.log.splitlines()]
     prepare, unprepare = (
         next(step for step in collector.all if step.name == name)
         for name in ("NodePrepareResources", "NodeUnprepareResources")
     )
     assert collector.traces() == {prepare.trace, unprepare.trace}
     assert prepare.trace != unprepare.trace
+    (granted,) = (line for line in lines if line["message"] == "device granted")
+    assert granted["trace_id"] == prepare.trace
     assert prepare.attributes == {
         "usbdra.claim": "lab/one",
         "usbdra.claim_uid": "u-1",

@@ -33,8 +33,8 @@ from usbdra.tracing.spans import Kind, Scope, Setter, Span, Value
 
 _log = logging.getLogger(__name__)
 
-MAX_VALUE_BYTES = 256
-"""Of an attribute's text; a claim is two names of 63 and 253 letters at the most."""
+MAX_VALUE_BYTES = 320
+"""Of an attribute's text; the longest is a claim's, two names of 63 and 253 letters."""
 MAX_ATTRIBUTES = 16
 STOP_SECONDS = 2.0
 """How long a stop waits for the last spans to be sent."""
