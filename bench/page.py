@@ -55,27 +55,38 @@ class Page:
         run, *words = re.findall(r'"[^"]*"|\S+', rest)
         words = [each.strip('"') for each in words]
         data = self._runs[run]
+        found = self._table(word, words, data, match[0])
+        found = found or self._drawing(word, words, data, match[0])
+        if found is None:
+            raise ValueError(f"{match[0]}: no such directive")
+        return found
+
+    @staticmethod
+    def _table(word: str, words: list[str], data: Mapping[str, Any], said: str) -> str | None:
         if word == "machine":
             return machine_line(data["machine"])
         if word == "table":
-            return table([row for each in words for row in _of(data["rows"], each, match[0])])
+            return table([row for each in words for row in _of(data["rows"], each, said)])
         if word == "across":
             group, column, *keys = words
-            return across_table(_of(data["rows"], group, match[0]), column, keys)
+            return across_table(_of(data["rows"], group, said), column, keys)
         if word == "growth":
-            return growth_table(
-                [row for each in words for row in _of(data["growth"], each, match[0])]
-            )
+            return growth_table([row for each in words for row in _of(data["growth"], each, said)])
+        return None
+
+    def _drawing(
+        self, word: str, words: list[str], data: Mapping[str, Any], said: str
+    ) -> str | None:
         if word == "boxes":
             group, file = words
-            return self._boxes(_of(data["rows"], group, match[0]), group, file)
+            return self._boxes(_of(data["rows"], group, said), group, file)
         if word == "curves":
             group, unit, *costs, file = words
-            return self._curves(_of(data["growth"], group, match[0]), unit, costs, file)
+            return self._curves(_of(data["growth"], group, said), unit, costs, file)
         if word == "flames":
             (file,) = words
             return self._flames(data, file)
-        raise ValueError(f"{match[0]}: no such directive")
+        return None
 
     def _boxes(self, rows: Sequence[Row], group: str, file: str) -> str:
         title = group if len({row["group"] for row in rows}) == 1 else file.replace("-", " ")
