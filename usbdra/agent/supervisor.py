@@ -69,6 +69,9 @@ class Pauses:
 
     A node that does not answer is tried again as soon as it does, which is looked for until
     `knocking` after the loss: a link is back soon after the network, whatever the pauses were.
+
+    `at_once` attempts run at the same time, for they share the hubs and the processor: more would
+    end later, each of them. One that hangs ends with its time limit (plugin/prepare.py).
     """
 
     first: float = 0.5
@@ -76,6 +79,7 @@ class Pauses:
     jitter: float = 0.25
     stable: float = 60.0
     knocking: float = 900.0
+    at_once: int = 16
 
     def after(self, pause: float) -> float:
         """The pause after this one."""
@@ -121,6 +125,7 @@ class Supervisor:
         self._on_tried = on_tried
         self._claims: dict[ClaimUid, _Lost] = {}
         self._look = asyncio.Event()
+        self._slots = asyncio.Semaphore(self._pauses.at_once)
 
     async def run(self) -> None:
         """Follow events until cancelled; ends the restoring of all claims with itself."""
@@ -186,9 +191,8 @@ class Supervisor:
             while True:
                 await self._sleep(ref, lost)
                 lost.pause = self._pauses.after(lost.pause)
-                lost.again = lost.silent = False
                 try:
-                    record = await self._restore(ref)
+                    record = await self._attempt(ref, lost)
                 except UsbdraError as error:
                     self._on_tried(error.reason)
                     lost.silent = isinstance(error, Unreachable)
@@ -213,6 +217,11 @@ class Supervisor:
         finally:
             lost.task = None
             lost.ended_at = self._now()
+
+    async def _attempt(self, ref: ClaimRef, lost: _Lost) -> ClaimRecord | None:
+        async with self._slots:
+            lost.again = lost.silent = False
+            return await self._restore(ref)
 
     def _forget_calm(self) -> None:
         """What was lost and is whole again for some time starts afresh at its next loss."""

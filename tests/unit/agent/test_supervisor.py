@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -341,3 +342,36 @@ async def test_losses_and_attempts_are_told_by_result() -> None:
         await until(lambda: supervisor.restoring == 0)
     assert tried == ["Unreachable", "InternalError", "ok"]
     assert lost == [Cause.LINK]
+
+
+async def test_r25_no_more_links_than_that_are_tried_at_once() -> None:
+    refs = [ClaimRef("lab", f"stick-{n}", ClaimUid(f"uid-{n}")) for n in range(7)]
+    tried: list[ClaimRef] = []
+    step = asyncio.Semaphore(0)
+    running = most = 0
+
+    class Many(Claims):
+        async def restore(self, ref: ClaimRef) -> ClaimRecord | None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            tried.append(ref)
+            await step.acquire()
+            running -= 1
+            if tried.count(ref) == 1:
+                raise Unreachable("no route")  # and leaves its place to another
+            return WHOLE
+
+    async with supervised(Many(), replace(FAST, at_once=3)) as (supervisor, _):
+        for ref in refs:
+            supervisor.restore(ref, Cause.LINK)
+        await until(lambda: len(tried) == 3)
+        for number in range(4, 15):
+            step.release()
+            await until(lambda: len(tried) == number)  # noqa: B023
+            assert supervisor.restoring >= 3
+        for _ in range(3):
+            step.release()
+        await until(lambda: supervisor.restoring == 0)
+    assert most == 3
+    assert sorted(ref.name for ref in tried) == sorted([ref.name for ref in refs] * 2)
