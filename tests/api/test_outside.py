@@ -173,7 +173,8 @@ async def admin(accounts: Accounts, api: ClusterApi) -> AsyncIterator[KubeClient
 async def controller(
     accounts: Accounts, port: int, look_seconds: float = 0.5
 ) -> AsyncIterator[None]:
-    """A whole controller with its own account. look_seconds: between looks at a silent host."""
+    """A whole controller with its own account. look_seconds: between looks at a host that tells
+    nothing."""
     client = await accounts.client(NAMESPACE, "usbdra-controller")
     options = ControllerOptions(
         identity="one",
@@ -186,6 +187,7 @@ async def controller(
             encryption=Encryption.ALLOWED,
             assignment="Required",
             look_seconds=look_seconds,
+            silent_seconds=0.5,
         ),
     )
     task = asyncio.create_task(run_parts(Office(client, options), factories(options)))

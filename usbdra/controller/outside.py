@@ -99,6 +99,7 @@ class OutsidePart:
             link.reset,
             assignment=self._settings.assignment,
             seconds=self._settings.look_seconds,
+            silent=self._settings.silent_seconds,
             on_look=self._on_look,
         )
         self._links[name], self._hosts[name] = link, host

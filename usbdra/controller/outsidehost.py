@@ -89,13 +89,14 @@ class OutsideHost:
         *,
         assignment: str,
         seconds: float,
+        silent: float,
         again: float = AGAIN_SECONDS,
         on_look: Callable[[str], None] = lambda result: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """reset: has the host reset a device. assignment: Off, Optional or Required, as agents are
-        told it. seconds: between looks at a host that tells nothing. on_look: hears of each look,
-        `ok` or its error's reason."""
+        told it. seconds: between looks at a host that tells nothing; silent: at one that does not
+        answer. on_look: hears of each look, `ok` or its error's reason."""
         self._api = api
         self._contract = contract
         self._host = str(item["metadata"]["name"])
@@ -103,7 +104,8 @@ class OutsideHost:
         self._status: Object = dict(item.get("status") or {})
         self._look = look
         self._assignment = assignment
-        self._pauses = (seconds, again)
+        self._seconds = seconds
+        self._pauses = (silent, again)
         self._on_look = on_look
         self._clock = clock
         self._seen: datetime | None = None
@@ -153,7 +155,7 @@ class OutsideHost:
     async def _keep_looking(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(self._calm if self._tells else self._pauses[0])
+            await asyncio.sleep(self._calm if self._tells else self._seconds)
             begun = loop.time()
             while not await self._tried():
                 await self._missed()
@@ -161,7 +163,8 @@ class OutsideHost:
             self._calm = min(self._calm * 2, CALM[1]) if quick else CALM[0]
 
     async def _missed(self) -> None:
-        await asyncio.sleep(self._pauses[1] if self._answers else self._pauses[0])
+        silent, again = self._pauses
+        await asyncio.sleep(again if self._answers else silent)
 
     async def _tried(self) -> bool:
         """One look, and what follows. The first that fails may be a packet that was lost."""

@@ -17,4 +17,6 @@ class OutsideSettings:
     assignment: str = "Off"
     """Off, Optional or Required, as agents are told it."""
     look_seconds: float = 10.0
-    """Between two looks at a host that does not tell of news by itself, or does not answer."""
+    """Between two looks at a host that does not tell of news by itself."""
+    silent_seconds: float = 10.0
+    """Between two looks at one that does not answer."""

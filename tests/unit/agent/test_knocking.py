@@ -131,7 +131,7 @@ async def agent(node: Node, api: FakeKube) -> AsyncIterator[Agent]:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not done():
             await asyncio.sleep(0)
 

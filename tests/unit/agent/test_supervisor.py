@@ -82,7 +82,7 @@ async def supervised(
 
 async def until(check: object) -> None:
     assert callable(check)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while not check():
             await asyncio.sleep(0.0005)
 

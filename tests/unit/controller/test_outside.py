@@ -75,7 +75,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
 async def api(network: Network) -> AsyncIterator[FakeKube]:
     made = FakeKube()
     made.put(SECRET, castore.secret_of(Authorities(CA, NOW), NAMES, CONTRACT.group))
-    settings = OutsideSettings(look_seconds=0.0)
+    settings = OutsideSettings(look_seconds=0.0, silent_seconds=0.0)
     part = OutsidePart(made, CONTRACT, NAMES, settings)  # type: ignore[arg-type]
     task = asyncio.create_task(part.run())
     yield made
@@ -88,7 +88,7 @@ def put(api: FakeKube, address: str) -> None:
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not done():
             await asyncio.sleep(0)
 

@@ -79,6 +79,7 @@ async def running(
         host.reset,
         assignment=assignment,
         seconds=seconds,
+        silent=0,
         again=0,
         on_look=host.results.append,
         clock=lambda: NOW,
@@ -94,7 +95,7 @@ async def running(
 
 
 async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not done():
             await asyncio.sleep(0)
 
