@@ -12,6 +12,7 @@ the limit.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +22,8 @@ from bench.growth import line
 SEGMENT = 1448
 """Bytes of data in a packet of 1500: IPv4, TCP with time stamps."""
 MATHIS = math.sqrt(3 / 2)
+TOLD = 1.1
+"""Three rounds of like links are in order one time in ten: less than this is never told."""
 
 
 class Limit(NamedTuple):
@@ -64,7 +67,9 @@ class Link:
 
 
 def verdict(found: Sequence[float], ours: Sequence[float]) -> str:
-    """Whether a setting is told from ours at all: no round of it is among the rounds of ours."""
-    if max(found) < min(ours):
+    """Whether a setting is told from ours: every round of it is beyond every round of ours, and the
+    medians are TOLD apart."""
+    part = statistics.median(found) / statistics.median(ours)
+    if max(found) < min(ours) and part <= 1 / TOLD:
         return "faster"
-    return "slower" if min(found) > max(ours) else "no difference"
+    return "slower" if min(found) > max(ours) and part >= TOLD else "no difference"

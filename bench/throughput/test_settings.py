@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which settings of TCP are worth having: each against what usbdra sets, in the same run.
 
-A setting is told from ours when every round of it is beyond every round of ours; else the kernel's
-default stays.
+A setting is told from ours when every round of it is beyond every round of ours, and by a tenth;
+else the kernel's default stays.
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ def tune(sock: socket.socket, timeouts: LinkTimeouts) -> None:
 
     USB/IP has no heartbeat of its own, so a silent loss is only seen by TCP: keepalive for an
     idle link, TCP_USER_TIMEOUT for one with data on the way (net/ipv4/tcp_timer.c). NODELAY,
-    since each URB is a small message somebody waits for.
+    since each URB is a message somebody waits for, and its last segment would wait for a round
+    trip. All else is the kernel's default or what the node's administrator has set, buffers and
+    congestion control too: measured by `make throughput`, judged in docs/performance.md.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

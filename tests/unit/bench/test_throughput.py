@@ -60,6 +60,7 @@ def test_a_setting_is_told_from_ours_when_no_round_is_among_ours() -> None:
     assert verdict([0.7, 0.9, 0.8], ours) == "faster"
     assert verdict([1.3, 2.0, 1.5], ours) == "slower"
     assert verdict([0.7, 1.0, 0.8], ours) == "no difference"
+    assert verdict([1.05, 1.06, 1.04], [1.0, 1.01, 1.02]) == "no difference"
 
 
 def test_a_stream_is_judged_by_the_time_it_would_play() -> None:
