@@ -45,7 +45,7 @@ def test_burst(replay: Replay, keys: dict[float | None, Keys], delay: float | No
     each = keys[delay].burst
     cost = "ms_a_report"
     place = {} if delay is None else {"size": {"ms": delay}, "grows": {cost: 1}}
-    facts = {cost: each * 1e3, "reports_a_second": round(1 / each)}
+    facts = {cost: round(each * 1e3, 3), "reports_a_second": round(1 / each)}
     replay("keys in a burst", [each], role=_role(delay), **place, **facts)
 
 
