@@ -23,9 +23,11 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.cluster.cable import Cable
 from bench.cluster.floor import floor
 from tests.cluster.driver import DRIVER
 from tests.fakes.certificates import certificates
@@ -36,6 +38,7 @@ from usbdra.agent.reporter import KubeReporter
 from usbdra.agent.views import PublishedDevices
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import LiveInventory
+from usbdra.discovery.uevent import UeventHub
 from usbdra.exporter.bind import Binder
 from usbdra.exporter.local import LocalBroker
 from usbdra.exporter.server import ExporterServer, Listen
@@ -80,9 +83,19 @@ class Lines(logging.Handler):
             self.took.setdefault(record.getMessage(), []).append(record.took_ms)
 
 
+@dataclass(frozen=True)
+class Importer:
+    """Parts of node b."""
+
+    preparer: Preparer
+    dialler: Dialler
+    records: Records
+    events: UeventHub
+
+
 @asynccontextmanager
 async def exporter(
-    folder: Path, identity: Identity, api: KubeClient
+    folder: Path, identity: Identity, api: KubeClient, address: str
 ) -> AsyncIterator[dict[int, str]]:
     """Node a: publishes its sticks and gives them away; serials by devid."""
     async with AsyncExitStack() as stack:
@@ -108,7 +121,7 @@ async def exporter(
         stack.push_async_callback(broker.stop)
         server = ExporterServer(
             broker,
-            Listen(("127.0.0.1",), PORT),
+            Listen((address,), PORT),
             identity=identity,
             encryption=Encryption.OFF,
         )
@@ -120,7 +133,7 @@ async def exporter(
 @asynccontextmanager
 async def importer(
     folder: Path, disk: Path, api: KubeClient, remotes: dict[int, Remote], enumeration: float
-) -> AsyncIterator[Preparer]:
+) -> AsyncIterator[Importer]:
     """Node b: prepares claims; what comes after an attach, by devid, and after how many seconds."""
     async with AsyncExitStack() as stack:
         kernel = await stack.enter_async_context(FakeKernel(folder, controllers=2))
@@ -132,6 +145,7 @@ async def importer(
         records = Records(RecordStore(disk, ClaimSchema()))
         reporter = KubeReporter(api, DRIVER, IMPORTER)
         stack.callback(asyncio.create_task(reporter.run()).cancel)
+        dialler = Dialler(api, lambda: identity, PORT, Encryption.OFF)
         preparer = Preparer(
             driver=DRIVER,
             node=IMPORTER,
@@ -140,7 +154,7 @@ async def importer(
             claims=LiveClaims(api),
             view=PublishedDevices(api, DRIVER, IMPORTER, lambda: live.snapshot),
             attacher=NodeDevices(
-                peers=Dialler(api, lambda: identity, PORT, Encryption.OFF),
+                peers=dialler,
                 attacher=Attacher(vhci, kernel.events, root=folder),
                 vhci=vhci,
                 events=kernel.events,
@@ -154,20 +168,27 @@ async def importer(
             board=HealthBoard(),
         )
         stack.push_async_callback(preparer.aclose)
-        yield preparer
+        yield Importer(preparer, dialler, records, kernel.events)
 
 
 @asynccontextmanager
-async def other_node(folder: Path) -> AsyncIterator[dict[int, Remote]]:
-    """The exporter in a process of its own, while this lasts; its devices by devid."""
+async def other_node(folder: Path, cable: Cable | None = None) -> AsyncIterator[dict[int, Remote]]:
+    """The exporter in a process of its own, while this lasts, behind the cable if there is one;
+    its devices by devid."""
     keys = certificates().identity("a").files
-    paths = (folder, keys.cert, keys.key, keys.ca)
-    words = (sys.executable, "-m", "bench.cluster.pair", "exporter", *map(str, paths))
+    address = cable.address if cable is not None else "127.0.0.1"
+    what = (address, folder, keys.cert, keys.key, keys.ca)
+    words = [sys.executable, "-m", "bench.cluster.pair", "exporter", *map(str, what)]
     pipe = asyncio.subprocess.PIPE
+    if cable is not None:
+        words = cable.behind(words)
     process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe)
     assert process.stdin is not None
     assert process.stdout is not None
     try:
+        if cable is not None:
+            cable.lay(process.pid)
+            process.stdin.write(b"\n")
         said = json.loads(await process.stdout.readline())
         yield {int(devid): Remote(serial=serial.encode()) for devid, serial in said.items()}
     finally:
@@ -175,11 +196,11 @@ async def other_node(folder: Path) -> AsyncIterator[dict[int, Remote]]:
         await process.wait()
 
 
-async def export(folder: Path, keys: TlsFiles) -> None:
+async def export(address: str, folder: Path, keys: TlsFiles) -> None:
     """The exporter's process: until nobody holds its standard input any more."""
     api = await KubeClient.connect()
     try:
-        async with exporter(folder, Identity(keys), api) as serials:
+        async with exporter(folder, Identity(keys), api, address) as serials:
             print(json.dumps(serials), flush=True)
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     finally:
@@ -213,8 +234,9 @@ async def rounds(
     try:
         async with (
             other_node(memory / "a") as remotes,
-            importer(memory / "b", disk, ours, remotes, enumeration) as preparer,
+            importer(memory / "b", disk, ours, remotes, enumeration) as node,
         ):
+            preparer = node.preparer
             for _ in range(count + 1):
                 started = time.monotonic()
                 await asyncio.gather(*(preparer.prepare(ref) for ref in refs))
@@ -234,8 +256,8 @@ async def rounds(
 
 if __name__ == "__main__":
     if sys.argv[1] == "exporter":
-        folder, *files = map(Path, sys.argv[2:])
-        asyncio.run(export(folder, TlsFiles(*files)))
+        folder, *files = map(Path, sys.argv[3:])
+        asyncio.run(export(sys.argv[2], folder, TlsFiles(*files)))
         sys.exit()
     disk, memory, namespace, number, at_once, milliseconds, *named = sys.argv[1:]
     pairs = [word.split("=", 1) for word in named[: int(at_once)]]

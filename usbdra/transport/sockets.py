@@ -11,11 +11,14 @@ import asyncio
 import errno
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from usbdra.errors import LinkError, NotAuthenticated, PeerClosed, PeerTimeout, Unreachable
 
+TCP_RTO_MAX_MS = 44
+"""linux/tcp.h since Linux 6.15; not in Python's socket module."""
 _SOL_TLS = 282
 _TLS_GET_RECORD_TYPE = 2
 _RECORD_ALERT = 21
@@ -44,7 +47,9 @@ class LinkTimeouts:
     exporter's bind, during which drivers let go of the device and of those asked for before it;
     with all that follows it must fit into Prepare's limit (plugin/prepare.py). The rest is for
     the kernel: an idle dead peer is known after keep_idle + keep_interval * keep_count, one that
-    owes an acknowledgement after `user`, both within 15 s.
+    owes an acknowledgement after `user`, both within 15 s. `resend` is the longest pause before
+    what was not acknowledged is sent again, so that a link that outlives a cut goes on as soon
+    after it, not as late as it was long.
     """
 
     connect: float = 5.0
@@ -55,6 +60,7 @@ class LinkTimeouts:
     keep_interval: int = 3
     keep_count: int = 3
     user: float = 12.0
+    resend: float = 1.0
 
     @property
     def dead_after(self) -> float:
@@ -82,6 +88,8 @@ def tune(sock: socket.socket, timeouts: LinkTimeouts) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, timeouts.keep_interval)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, timeouts.keep_count)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(timeouts.user * 1000))
+    with suppress(OSError):  # before Linux 6.15 the pauses double without end
+        sock.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, round(timeouts.resend * 1000))
 
 
 async def connect(host: str, port: int, timeouts: LinkTimeouts) -> socket.socket:

@@ -7,6 +7,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,24 @@ async def test_r23_options_of_a_dialled_socket() -> None:
             assert option(sock, socket.TCP_USER_TIMEOUT) == 12000
             assert not sock.get_inheritable()
     assert LinkTimeouts().dead_after <= 15
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["6.15", "6.12"])
+def test_what_was_lost_is_sent_again_each_second_where_the_kernel_can(known: bool) -> None:
+    class Kernel(socket.socket):
+        def setsockopt(self, *words: Any) -> None:
+            if words[:2] == (socket.IPPROTO_TCP, sockets.TCP_RTO_MAX_MS):
+                asked.append(words[2])
+                if not known:
+                    raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+            else:
+                super().setsockopt(*words)
+
+    asked: list[int] = []
+    with Kernel() as sock:
+        sockets.tune(sock, LinkTimeouts())
+        assert option(sock, socket.TCP_USER_TIMEOUT) == 12000
+    assert asked == [1000]
 
 
 async def test_host_name_and_next_address(monkeypatch: pytest.MonkeyPatch) -> None:
