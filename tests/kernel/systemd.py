@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A systemd beside a node's own init: what runtimes ask for scopes with the systemd cgroup driver.
 
-Owns its life. It is process 1 of a PID namespace and has the node's cgroups, but starts nothing:
-its only target is empty.
+Owns its life. It is process 1 of a PID namespace and has the node's cgroups, but starts nothing but
+a bus: its target has nothing else. The host's name, which it sets at its start, is its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def systemd(node: Node) -> Iterator[list[str]]:
     node.sh("mkdir -p /run/systemd /run/dbus")
     for name, text in _UNITS.items():
         node.write(f"/run/bed/units/{name}", text)
-    start = ["unshare", "-m", "-p", "-f", "--kill-child", "--mount-proc", "sh", "-ec", _START]
+    start = ["unshare", "-m", "-u", "-p", "-f", "--kill-child", "--mount-proc", "sh", "-ec", _START]
     process = node.start(start)
     try:
         node.run(["sh", "-c", _READY], timeout=START_S, check=False)
