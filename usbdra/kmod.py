@@ -77,6 +77,12 @@ def look(root: Path, name: str) -> Module:
     )
 
 
+def settled(root: Path, name: str) -> bool:
+    """Whether nobody loads or unloads it at this moment, in which not all it shows is there to be
+    read (Documentation/ABI/testing/sysfs-module `initstate`; what is built in has none)."""
+    return read(root / "sys/module" / name / "initstate") in ("", "live")
+
+
 def forbidden(root: Path, name: str) -> str:
     """Why loading would be refused; empty when nothing is known that would."""
     if read(root / "proc/sys/kernel/modules_disabled") == "1":

@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from usbdra import kmod
 from usbdra.errors import KernelUnsupported
 from usbdra.types import BusId, Hub, Speed
 
+MODULE = "vhci_hcd"
 PLATFORM = "sys/devices/platform"
 _PREFIX = "vhci_hcd."
 _MISSING = (
@@ -47,8 +49,11 @@ def controllers(root: Path) -> list[Path]:
 def control_directory(root: Path) -> Path:
     """The directory with `status*`, `attach` and `detach` of all controllers: number 0.
 
-    Raises KernelUnsupported when there is none.
+    Raises KernelUnsupported when there is none, and while the module is loaded or unloaded: 6.1
+    crashes when a status is read before its controller is made (docs/kernel-facts.md).
     """
+    if not kmod.settled(root, MODULE):
+        raise KernelUnsupported("vhci_hcd is being loaded or unloaded: try again in a moment")
     found = controllers(root)
     if not found or not (found[0] / "status").exists():
         raise KernelUnsupported(_MISSING.format(place=root / PLATFORM / f"{_PREFIX}0"))

@@ -42,6 +42,15 @@ async def test_r68_devices_follow_the_module(tmp_path: Path) -> None:
             source.send(Uevent(action, "/module/usbip_host", "module", None, ()))
             await asyncio.wait_for(told.wait(), 2)
             assert offer(inventory).exportable is exportable
+        vhci = tmp_path / "sys/module/vhci_hcd"
+        vhci.mkdir(parents=True)
+        (vhci / "initstate").write_text("coming\n")
+        told.clear()
+        source.send(Uevent("add", "/module/vhci_hcd", "module", None, ()))
+        await asyncio.sleep(0.01)
+        assert not told.is_set(), "its files are not whole yet"
+        (vhci / "initstate").write_text("live\n")
+        await asyncio.wait_for(told.wait(), 2)
         told.clear()
         source.send(Uevent("add", "/devices/x", "input", None, ()))
         await asyncio.sleep(0.01)

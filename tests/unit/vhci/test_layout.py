@@ -28,6 +28,19 @@ def test_r01_module_not_loaded_says_what_to_load(tmp_path: Path) -> None:
         layout.control_directory(tmp_path)
 
 
+@pytest.mark.parametrize("state", ["coming", "going"])
+def test_nothing_is_read_of_a_module_that_is_not_whole(tmp_path: Path, state: str) -> None:
+    """Kernel 6.1 crashes when a status is read before its controller is made."""
+    SysTree(tmp_path).vhci()
+    module = tmp_path / "sys/module/vhci_hcd"
+    module.mkdir(parents=True, exist_ok=True)
+    (module / "initstate").write_text(f"{state}\n")
+    with pytest.raises(KernelUnsupported, match="being loaded or unloaded"):
+        layout.control_directory(tmp_path)
+    (module / "initstate").write_text("live\n")
+    assert layout.control_directory(tmp_path).name == "vhci_hcd.0"
+
+
 def test_directories_that_are_no_controllers_are_passed_over(tmp_path: Path) -> None:
     tree = SysTree(tmp_path)
     tree.vhci()
