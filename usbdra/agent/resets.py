@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries out resets that were asked for by an annotation of a NodeUSBDevice, each at most once.
 
-Owns the records. The answer is an Event of the object. Who may ask is who may
-change the object: the API server's matter. Must not touch the device itself (resetting.py does).
+Owns the records. Reading a request and answering it are kube/resets.py's. Must not touch the device
+itself (resetting.py does).
 """
 
 from __future__ import annotations
@@ -11,16 +11,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Protocol
 
 from usbdra import resetword
 from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.agent.options import AgentOptions
 from usbdra.errors import StateError, UsbdraError
-from usbdra.events import event_body, event_name
+from usbdra.kube import resets
 from usbdra.kube.custom import Contract
-from usbdra.kube.errors import ApiError
-from usbdra.kube.types import EVENT, Kind, Object
+from usbdra.kube.resets import Api
+from usbdra.kube.types import Object
 from usbdra.kube.watch import Change, Key, Synced
 from usbdra.locks import ProcessLock
 from usbdra.resetword import RESET, Request
@@ -33,14 +32,6 @@ log = logging.getLogger(__name__)
 
 Act = Callable[[DeviceName, bool], Awaitable[None]]
 """Resets a device of this node, by force or not. Raises UsbdraError."""
-
-
-class Api(Protocol):
-    """The verb of KubeClient that this needs."""
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
 
 
 class Resets:
@@ -65,7 +56,6 @@ class Resets:
         self._lock = lock
         self._act = act
         self._now = now
-        self._kind = names.node_device
         self._changed: dict[Key, Object] = {}
         self._any_changed = asyncio.Event()
         objects.listen(self._hear)
@@ -105,22 +95,14 @@ class Resets:
             log.error("record of a reset is kept as %s: %s", bad.path, bad.reason)
 
     async def _look(self, item: Object) -> None:
-        annotations = item["metadata"].get("annotations") or {}
-        word = annotations.get(self._names.key(resetword.ANNOTATION))
-        if not word:
-            return
-        try:
-            request = resetword.read(str(word))
-        except UsbdraError as error:
-            log.warning("a reset is not understood: %s", error, extra={"once": str(error)})
-            return
-        if not request.fresh(self._now()):
+        request = resets.asked_by(item, self._names, self._now())
+        if request is None:
             return
         try:
             async with self._lock.held():
                 await self._once(item, request)
         except StateError as error:  # without a record it could be done twice: not at all, then
-            await self._tell(item, request, error.reason, f"not reset: {error}", warning=True)
+            await self._tell(item, request, error.reason, f"not reset: {error}")
 
     async def _once(self, item: Object, request: Request) -> None:
         name = device_name(item)
@@ -129,35 +111,20 @@ class Resets:
             if not record.done:
                 self._store.save(name, ResetRecord(request.token, done=True))
                 text = f"the agent of node {self._node} ended while it reset the device; ask again"
-                await self._tell(item, request, "Interrupted", text, warning=True)
+                await self._tell(item, request, "Interrupted", text)
             return
         self._store.save(name, ResetRecord(request.token))
         try:
             await self._act(name, request.force)
         except UsbdraError as error:
-            reason, text, warning = error.reason, f"not reset: {error}", True
+            reason, text = error.reason, f"not reset: {error}"
         else:
-            reason, text, warning = RESET, f"reset by node {self._node}", False
+            reason, text = RESET, f"reset by node {self._node}"
         self._store.save(name, ResetRecord(request.token, done=True))
-        await self._tell(item, request, reason, text, warning=warning)
+        await self._tell(item, request, reason, text)
 
-    async def _tell(
-        self, item: Object, request: Request, reason: str, text: str, *, warning: bool
-    ) -> None:
-        meta, kind = item["metadata"], self._kind
-        about = {"apiVersion": kind.api_version, "kind": kind.kind}
-        body = event_body(
-            {**about, "name": meta["name"], "uid": meta["uid"]},
-            name=event_name(),
-            at=self._now(),
-            reporter=(self._names.driver, self._node),
-            action=resetword.ACTION,
-            reason=reason,
-            note=request.note(text),
-            warning=warning,
+    async def _tell(self, item: Object, request: Request, reason: str, text: str) -> None:
+        log.info("reset of %s: %s", item["metadata"]["name"], text, extra={"reason": reason})
+        await resets.answer(
+            self._api, self._names, self._node, item, request, reason, text, at=self._now()
         )
-        log.info("reset of %s: %s", meta["name"], text, extra={"reason": reason})
-        try:
-            await self._api.create(EVENT, body, body["metadata"]["namespace"])
-        except ApiError as error:
-            log.warning("an event was not told: %s", error)
