@@ -23,7 +23,7 @@ from usbdra.errors import (
     UsbdraError,
 )
 from usbdra.exporter import usbdev
-from usbdra.exporter.stubhost import AVAILABLE, ERROR, STUB, USED, StubHost
+from usbdra.exporter.stubhost import AVAILABLE, ERROR, STUB, USED, NoMatchEntry, StubHost
 from usbdra.locks import ProcessLock
 from usbdra.state.exports import ExportPhase, ExportRecord, ExportSchema, Session
 from usbdra.state.store import RecordStore, SetAside
@@ -81,14 +81,14 @@ class Binder:
         KernelUnsupported, StateError (before any change), ExportFailed (with the device back at
         its host; where that failed too, its record stays for `release`).
         """
-        async with self._held(busid) as waiter:
-            device = self._device(busid)
-            self._host.require()
-            record = self.record(busid)
-            if device.driver == STUB:
-                return await self._ready_again(device, record, pinned, session, waiter)
-            self.require_unused(busid)
-            return await self._take(device, record, pinned, session, waiter)
+        while True:
+            try:
+                return await self._bind(busid, pinned, session)
+            except NoMatchEntry:
+                # Outside the device's lock, since that of another device is taken for it. The
+                # room may be taken by another bind meanwhile; each round empties an entry.
+                if not await self._make_room():
+                    raise
 
     async def release(self, busid: BusId, *, of: Session | None = None) -> None:
         """Give the device back to its own drivers, ending a session if there is one.
@@ -192,6 +192,40 @@ class Binder:
                 self._records.delete(busid)
                 return None
         return record
+
+    async def _bind(self, busid: BusId, pinned: bool, session: Session | None) -> ExportRecord:
+        async with self._held(busid) as waiter:
+            device = self._device(busid)
+            self._host.require()
+            record = self.record(busid)
+            if device.driver == STUB:
+                return await self._ready_again(device, record, pinned, session, waiter)
+            self.require_unused(busid)
+            return await self._take(device, record, pinned, session, waiter)
+
+    async def _make_room(self) -> bool:
+        """Empty one entry of `match_busid` whose device was pulled while bound and is back.
+
+        The kernel empties it when the device is bound and released once more, so one that
+        nobody uses is: on this host (`in_use`), over the network or by hand (any other driver
+        than its own, any record of ours). False when there is none.
+        """
+        for busid in self._host.entries():
+            async with self._held(busid) as waiter:
+                if busid not in self._host.entries():
+                    return True  # another bind was quicker
+                device = usbdev.read(self._root, busid)
+                idle = device is not None and device.driver not in (None, STUB)
+                if device is None or not idle or self.record(busid) is not None:
+                    continue
+                if self._in_use(busid) is not None:
+                    continue
+                with suppress(OSError, ExportFailed, StateError):
+                    await self._take(device, None, False, None, waiter)
+                    await self._release(busid, waiter)
+                if busid not in self._host.entries():
+                    return True
+        return False
 
     async def _release(self, busid: BusId, waiter: Waiter) -> None:
         record = self.record(busid)

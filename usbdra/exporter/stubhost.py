@@ -11,7 +11,9 @@ Facts it is built on (drivers/usb/usbip/stub_main.c, stub_dev.c, 4.17 and later)
 - `rebind` uses the pointer to the device that was bound last under this bus id. It is written
   only right after an unbind of a device that is there; for an unplugged one the kernel would
   read freed memory. The entry of a device that was pulled while bound therefore stays until a
-  device on the same bus id is bound and released again, which costs no further entry.
+  device on the same bus id is bound and released again, which costs no further entry. It does
+  nothing meanwhile: a device that comes back goes to its own driver. So no device is taken from
+  its host for the entry's sake, until all entries are taken (exporter/bind.py makes room).
 - The reset that ends a session needs the device's lock; an unbind that comes before it is done
   makes it fail. So: wait for status 1, then unbind.
 """
@@ -36,6 +38,10 @@ from usbdra.vhci.waiting import Waiter, below
 
 AVAILABLE, USED, ERROR = 1, 2, 3  # usbip_common.h, SDEV_ST_*
 STUB = "usbip-host"
+
+
+class NoMatchEntry(ExportFailed):
+    """All 16 entries of `match_busid` are taken, and none of them could be emptied."""
 
 
 class StubNative(Protocol):
@@ -80,6 +86,10 @@ class StubHost:
         self._stub = stub
         self._sysfs = sysfs
         self._limits = limits or BindLimits()
+
+    def entries(self) -> list[BusId]:
+        """The bus ids in `match_busid`, those of devices that are gone too."""
+        return [BusId(entry) for entry in usbdev.match_entries(self._driver(STUB))]
 
     def require(self) -> None:
         """Raises KernelUnsupported unless the module is there."""
@@ -208,8 +218,8 @@ class StubHost:
                 raise
         else:
             return
-        entries = usbdev.match_entries(directory)
-        gone = [entry for entry in entries if usbdev.read(self._root, BusId(entry)) is None]
+        entries = self.entries()
+        gone = [entry for entry in entries if usbdev.read(self._root, entry) is None]
         for entry in gone:
             with suppress(OSError):
                 self._stub.match_del(raw, entry.encode())
@@ -218,7 +228,7 @@ class StubHost:
         except OSError as error:
             if error.errno != errno.ENOMEM:
                 raise
-            raise ExportFailed(
+            raise NoMatchEntry(
                 f"device {busid} cannot be exported: usbip-host has room for 16 bus ids and all "
                 f"are taken ({', '.join(entries)}; unplugged meanwhile: "
                 f"{', '.join(gone) or 'none'}); release one, or plug an unplugged one back in "

@@ -455,6 +455,67 @@ async def test_full_match_table_names_what_is_in_it(
     assert "7-4" not in kernel.stub.entries
 
 
+def pulled_while_bound(kernel: FakeKernel, port: int) -> FakeDevice:
+    """A device that is back with its own driver and left its entry behind."""
+    name = f"1-1.{port}".encode()
+    first = kernel.stub.plug(port, serial=b"P")
+    kernel.stub.match_add(b"", name)
+    kernel.stub.unbind(b"usb", name)
+    kernel.stub.bind(bytes(kernel.stub.driver), name)
+    kernel.stub.unplug(first)
+    return kernel.stub.plug(port, serial=b"P")
+
+
+async def test_room_is_made_by_a_device_that_was_pulled_and_is_back(
+    kernel: FakeKernel, stick: FakeDevice, binder: Binder
+) -> None:
+    back = pulled_while_bound(kernel, 9)
+    for number in range(15):
+        kernel.stub.match_add(b"", f"7-{number + 1}".encode())
+    await binder.bind(BUSID)
+    assert driver_of(stick) == "usbip-host"
+    assert driver_of(back) == "usb"
+    assert driver_of(back, 0) == "usb-storage"
+    assert "1-1.9" not in kernel.stub.entries
+    assert list(journal(kernel)) == [BUSID]
+
+
+async def test_room_is_not_made_by_a_device_that_the_host_uses(
+    kernel: FakeKernel, stick: FakeDevice
+) -> None:
+    pulled_while_bound(kernel, 9)
+    for number in range(15):
+        kernel.stub.match_add(b"", f"7-{number + 1}".encode())
+    written: list[str] = []
+    kernel.stub.after = written.append
+    host = StubHost(kernel.root, stub=kernel.stub, sysfs=kernel.stub, limits=LIMITS)
+    used = Binder(
+        kernel.root,
+        events=kernel.events,
+        in_use=lambda busid: "mounted" if busid == "1-1.9" else None,
+        host=host,
+    )
+    with pytest.raises(ExportFailed, match=r"all are taken .*1-1\.9"):
+        await used.bind(BUSID)
+    assert "unbind" not in written
+    assert driver_of(stick) == "usb"
+    assert journal(kernel) == {}
+
+
+async def test_of_two_binds_that_need_room_both_get_it(
+    kernel: FakeKernel, stick: FakeDevice, binder: Binder
+) -> None:
+    """Each takes the lock of a device that is not its own: neither holds its own meanwhile."""
+    other = kernel.stub.plug(4, serial=b"B2")
+    for port in (8, 9):
+        pulled_while_bound(kernel, port)
+    for number in range(14):
+        kernel.stub.match_add(b"", f"7-{number + 1}".encode())
+    await asyncio.gather(binder.bind(BUSID), binder.bind(BusId("1-1.4")))
+    assert driver_of(stick) == driver_of(other) == "usbip-host"
+    assert set(journal(kernel)) == {BUSID, "1-1.4"}
+
+
 async def test_module_missing_is_told(
     kernel: FakeKernel, stick: FakeDevice, binder: Binder
 ) -> None:
