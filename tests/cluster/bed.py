@@ -48,6 +48,8 @@ class ClusterSpec:
         packages: more Debian packages for the nodes.
         modules: kernel modules loaded at boot.
         memory: MiB a node.
+        outside: machines on the nodes' network that are no nodes of the cluster; theirs are the
+            addresses after those of the nodes.
     """
 
     kernels: Mapping[str, str] = field(default_factory=lambda: {"a": "6.12", "b": "6.1"})
@@ -56,6 +58,7 @@ class ClusterSpec:
     packages: tuple[str, ...] = ()
     modules: tuple[str, ...] = DEFAULT_MODULES
     memory: int = 2048
+    outside: Sequence[NodeSpec] = ()
 
 
 class ClusterBed:
@@ -96,7 +99,7 @@ class ClusterBed:
             self._give_up()
 
     def machine(self, name: str) -> Node:
-        """The machine of a node: run commands in it, plug USB devices, pull its power."""
+        """The machine of a node, or outside: run commands, plug USB devices, pull its power."""
         return self.bed[name]
 
     def up(self) -> None:
@@ -117,6 +120,7 @@ class ClusterBed:
             )
             for name, kernel in spec.kernels.items()
         ]
+        machines += spec.outside
         self.bed = self._stack.enter_context(Bed(machines, detached=self.detached))
         (self.bed.folder / "control-plane").mkdir()
         with step("starting the control plane"):
@@ -184,7 +188,10 @@ class ClusterBed:
 
     def _meet(self) -> None:
         """Give each machine its place in the cluster, by the order of the machines."""
+        outside = {machine.name for machine in self.spec.outside}
         for index, (name, machine) in enumerate(self.bed.nodes.items()):
+            if name in outside:
+                continue
             where = NodeAddress(machine.ip, HOST_IP4, f"10.244.{index}.0/24")
             self.nodes[name] = KubeNode(machine, where)
 

@@ -13,7 +13,7 @@ import socket
 from enum import Enum
 from typing import Protocol
 
-from usbdra.errors import EncryptionUnavailable
+from usbdra.errors import EncryptionUnavailable, LinkError
 from usbdra.transport.keys import Suite, TrafficSecrets, traffic_keys
 
 TX = 1
@@ -22,6 +22,10 @@ RX = 2
 _REMEDY = (
     "load it with `modprobe tls` (CONFIG_TLS), or let links go in clear with encryption: Allowed"
 )
+
+
+_ENDED = frozenset({errno.ENOTCONN, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE})
+"""What setsockopt says of a connection that the peer has ended: no word about TLS."""
 
 
 class Role(Enum):
@@ -105,7 +109,7 @@ def install(
     """Give both directions' keys to the kernel; from here on the socket carries plain bytes.
 
     Right only while no record was sent or received under these secrets: the sequence numbers
-    start at 0. Raises EncryptionUnavailable.
+    start at 0. Raises EncryptionUnavailable, LinkError (the peer has ended the connection).
     """
     ours, theirs = secrets.server, secrets.client
     if role is Role.CLIENT:
@@ -116,6 +120,11 @@ def install(
             keys = traffic_keys(secret, suite)
             kernel.set_keys(sock.fileno(), direction, keys.cipher, keys.key, keys.iv)
     except OSError as exc:
+        if exc.errno in _ENDED:
+            raise LinkError(
+                "the peer ended the connection when the handshake was nearly done "
+                f"({exc.strerror or exc}); its log says why: it waits a few seconds for each step"
+            ) from exc
         raise _unavailable(exc) from exc
 
 

@@ -78,7 +78,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--nightly", action="store_true")
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)
     cells = chosen(options.words, nightly=options.nightly)
     if options.command == "list":
         print(*cells, sep="\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
 from tests.bed.errors import BedError
@@ -18,7 +18,7 @@ from tests.cluster import faults
 from tests.cluster.bed import ClusterBed
 from tests.cluster.faults import Reading, disk_claim, reader
 from tests.cluster.gadgets import Gadgets
-from tests.cluster.leftovers import State, look_at, wait_clean
+from tests.cluster.leftovers import but_place, look_at, wait_clean
 from tests.cluster.matrix.acts import ACTS
 from tests.cluster.matrix.table import Cell, Expect, Fault, Phase, Side, expected
 from tests.cluster.matrix.watching import Observer, observed
@@ -122,7 +122,9 @@ class Scene:
 
     def run(self) -> None:
         """All of it; raises what went wrong."""
-        before = self._allowed(look_at(self.bed.bed.nodes))
+        before = look_at(self.bed.bed.nodes)
+        if self.cell.fault is Fault.PULLED:
+            before = but_place(before, EXPORTER, self.stage.busid)
         {
             Phase.IDLE: self._idle,
             Phase.PREPARING: self._preparing,
@@ -131,18 +133,6 @@ class Scene:
         }[self.cell.phase]()
         self._remove()
         wait_clean(self.bed.bed.nodes, before, CLEAN_SECONDS)
-
-    def _allowed(self, before: dict[str, State]) -> dict[str, State]:
-        """What may be there afterwards: what was there before, and what no one can free.
-
-        A device that is pulled while usbip-host has it leaves its place in `match_busid`, which
-        the kernel empties at that device's next release (docs/kernel-facts.md).
-        """
-        if self.cell.fault is Fault.PULLED:
-            was = before[EXPORTER]
-            place = f"matched {self.stage.busid}"
-            before[EXPORTER] = replace(was, held=was.held | {place})
-        return before
 
     def lines(self) -> dict[str, list[str]]:
         """What the nodes said since the fault."""

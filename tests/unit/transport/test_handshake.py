@@ -297,6 +297,32 @@ class NoKernelTls:
         raise AssertionError
 
 
+class PeerIsGone:
+    """A kernel whose socket was ended by the peer: tcp_set_ulp looks at the state."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def attach_ulp(self, sock: int, /) -> None:
+        raise OSError(self.code, os.strerror(self.code))
+
+    def set_keys(
+        self, sock: int, direction: int, cipher: int, key: bytes, iv: bytes, seq: int = 0, /
+    ) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("code", [errno.ENOTCONN, errno.ECONNRESET, errno.EPIPE])
+def test_a_peer_that_gave_up_is_no_kernel_without_tls(code: int) -> None:
+    """A slow node, whose peer waited no longer, was told to load a module that it has."""
+    secrets = TrafficSecrets(bytes(48), bytes(48))
+    suite = next(iter(SUITES.values()))
+    with socket.socket() as sock, pytest.raises(LinkError, match="peer ended the conn") as told:
+        ktls.install(sock, ktls.Role.CLIENT, suite, secrets, PeerIsGone(code))
+    assert told.value.reason == "LinkLost"
+    assert "modprobe" not in str(told.value)
+
+
 def test_kernel_without_tls_names_the_remedy() -> None:
     with pytest.raises(EncryptionUnavailable, match="modprobe tls"):
         ktls.require(NoKernelTls())
