@@ -111,7 +111,8 @@ async def rounds(folder: Path, claim: ClaimRef, count: int) -> dict[str, list[di
         with connection() as sock:
             known = deciding(api, NodeAddresses(api, removed.seen), offer)
             request = GrantRequest(offer.name, claim)
-            peer = Peer(*sock.getpeername()[:2], IMPORTER)
+            address, port = sock.getpeername()[:2]
+            peer = Peer(address, port, IMPORTER)
             ways: dict[str, Callable[[], Awaitable[object]]] = {
                 "read": lambda: client.get(RESOURCE_CLAIM, claim.name, claim.namespace),
                 "known": lambda: known.acquire(request, peer, sock),

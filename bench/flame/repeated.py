@@ -25,11 +25,11 @@ async def repeat(disk: Path, memory: Path, ref: ClaimRef, rounds: int) -> None:
     try:
         async with (
             other_node(memory / "a") as remotes,
-            importer(memory / "b", disk, api, remotes, 0.0) as preparer,
+            importer(memory / "b", disk, api, remotes, 0.0) as ours,
         ):
             for _ in range(rounds):
-                await preparer.prepare(ref)
-                await preparer.unprepare(ref)
+                await ours.preparer.prepare(ref)
+                await ours.preparer.unprepare(ref)
                 await asyncio.sleep(SETTLE_SECONDS)
     finally:
         await api.aclose()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.kernel import copies, links, tunnels
+from bench.kernel import copies, links, peers, tunnels
 from bench.kernel.copies import Copy, Place
 from bench.kernel.links import Sample
 from tests.bed.bed import Bed
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Bed]:
     """Node a with kernel 6.12 has the sticks, node b with 6.1 uses them."""
-    with KernelBed(packages=tunnels.PACKAGES) as machines:
+    with KernelBed(packages=(*tunnels.PACKAGES, *peers.PACKAGES)) as machines:
         try:
             tidy(machines)
             links.prepare(machines)
@@ -45,14 +45,16 @@ def bed() -> Iterator[Bed]:
 
 @pytest.fixture(scope="session")
 def attached(bed: Bed) -> Samples:
-    """Attaches in turn, ours and stock, so that both see the same machine; the first is warm-up."""
-    found: Samples = {"ours": [], "stock": []}
+    """Attaches in turn, ours and those of others, so that all see the same machine; the first of
+    each is warm-up."""
+    found: Samples = {way: [] for way in links.WAYS}
+    if links.GO in found:
+        peers.push_go(bed)
     with links.stick(bed), links.served(bed), links.stock_served(bed):
         for _ in range(ROUNDS + 1):
-            with links.ours(bed) as sample:
-                found["ours"].append(sample)
-            with links.stock(bed) as sample:
-                found["stock"].append(sample)
+            for way, samples in found.items():
+                with links.WAYS[way](bed) as sample:
+                    samples.append(sample)
     return {who: samples[1:] for who, samples in found.items()}
 
 

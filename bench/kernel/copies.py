@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies over five links at once between the same two machines: one link works, the others rest.
+"""Copies over six links at once between the same two machines: one link works, the others rest.
 
 Each link carries the same traffic, of a stick of its own that differs from the others in nothing
 but its serial. All are up from the first copy to the last, and copies of a second or two go round
@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.kernel import links, tunnels
+from bench.kernel import links, peers, tunnels
 from tests.bed.bed import Bed
 from tests.kernel.conftest import tls_stat
 
-PLAIN, ENCRYPTED, STOCK, STUNNEL, WIREGUARD = WAYS = (
+PLAIN, ENCRYPTED, STOCK, STUNNEL, WIREGUARD, PYUSBIP = WAYS = (
     "plain",
     "encrypted",
     "stock",
     "stunnel",
     "wireguard",
+    "pyusbip",
 )
 DIRECTIONS = ("read", "write")
 BLOCKS = {"4 KiB": (4 << 10, 512 << 10), "1 MiB": (1 << 20, 4 << 20)}
@@ -72,6 +73,9 @@ def linked(bed: Bed) -> Iterator[dict[str, str]]:
         for way, options in stock.items():
             a.run(f"usbip bind -b {busids[way]}")
             b.run(f"usbip {options} -b {busids[way]}")
+        # no driver of the kernel's on a: it is read and written from Python
+        options = stack.enter_context(peers.pyusbip(bed))
+        b.run(f"usbip {options} -b {peers.pyusbip_busid(a, busids[PYUSBIP])}")
         yield {
             way: b.call("usb.wait", serial, imported=True, child="disks")["disks"][0]
             for way, serial in serials.items()

@@ -7,12 +7,13 @@ Owns how each is made, timed inside the node, and given back. Must not judge wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.kernel import peers
 from tests.bed.bed import Bed
 from tests.bed.node import Node
 from tests.kernel.product import certificates
@@ -110,10 +111,23 @@ def ours(bed: Bed, options: str = "") -> Iterator[Sample]:
 @contextmanager
 def stock(bed: Bed) -> Iterator[Sample]:
     """The stick attached by Debian's `usbip`, bound by hand first."""
+    with _in_two_steps(bed, "usbip attach -r {ip} -b {busid}") as sample:
+        yield sample
+
+
+@contextmanager
+def go(bed: Bed) -> Iterator[Sample]:
+    """The same by the Go tool (peers.py), from the same usbipd."""
+    with _in_two_steps(bed, f"{peers.GO} attach {{ip}} {{busid}}") as sample:
+        yield sample
+
+
+@contextmanager
+def _in_two_steps(bed: Bed, command: str) -> Iterator[Sample]:
     a, b = bed["a"], bed["b"]
     busid = a.call("usb.find", SERIAL)["busid"]
     before = probe(a, f"usbip bind -b {busid}")["end"]
-    seen = probe(b, f"usbip attach -r {a.ip} -b {busid}", "device,disk")
+    seen = probe(b, command.format(ip=a.ip, busid=busid), "device,disk")
     yield Sample(before, seen["end"], seen["device"], seen["disk"])
     (row,) = b.call("usb.used")
     b.run(f"usbip detach -p {row['port']}")
@@ -126,3 +140,12 @@ def stock(bed: Bed) -> Iterator[Sample]:
 def _key(a: Node, options: str) -> str:
     """A plain link knows devices only by bus id, as the stock protocol does."""
     return str(a.call("usb.find", SERIAL)["busid"]) if "--plain" in options else SERIAL
+
+
+OURS, STOCK, GO = "ours", "stock", "go"
+WAYS: dict[str, Callable[[Bed], AbstractContextManager[Sample]]] = {
+    OURS: ours,
+    STOCK: stock,
+    **({GO: go} if peers.go_tool() else {}),
+}
+"""Ways to attach a stick that are compared."""

@@ -11,8 +11,9 @@ import pytest
 
 from bench.conftest import Replay
 from bench.kernel.conftest import Samples
-from bench.kernel.links import Sample
+from bench.kernel.links import OURS, STOCK, WAYS, Sample
 
+ROLES = {STOCK: "yardstick", OURS: "ours"}
 PHASES = (
     "connect",
     "tls",
@@ -51,26 +52,24 @@ def start(sample: Sample) -> float:
     return sample.program - sum(said)
 
 
-@pytest.mark.parametrize("who", ["stock", "ours"])
+@pytest.mark.parametrize("who", WAYS)
 def test_usable_disk(replay: Replay, attached: Samples, who: str) -> None:
     """From the first command to a disk that can be used; the stock way begins with its bind."""
     seconds = [sample.usable for sample in attached[who]]
-    replay("attach as a user sees it", seconds, role="yardstick" if who == "stock" else "ours")
+    replay("attach as a user sees it", seconds, role=ROLES.get(who))
 
 
-@pytest.mark.parametrize("who", ["stock", "ours"])
+@pytest.mark.parametrize("who", WAYS)
 def test_usable_disk_without_the_program_start(replay: Replay, attached: Samples, who: str) -> None:
     """The same without the interpreter, which an agent that runs already does not pay."""
     seconds = [s.usable - (start(s) if s.phases else 0.0) for s in attached[who]]
-    role = "yardstick" if who == "stock" else "ours"
-    replay("attach by a program that runs already", seconds, role=role)
+    replay("attach by a program that runs already", seconds, role=ROLES.get(who))
 
 
-@pytest.mark.parametrize("who", ["stock", "ours"])
+@pytest.mark.parametrize("who", WAYS)
 def test_enumeration(replay: Replay, attached: Samples, who: str) -> None:
     seconds = [enumeration(sample) for sample in attached[who]]
-    role = "yardstick" if who == "stock" else "ours"
-    replay("enumeration, from the write to the device", seconds, role=role)
+    replay("enumeration, from the write to the device", seconds, role=ROLES.get(who))
 
 
 @pytest.mark.parametrize("phase", PHASES)

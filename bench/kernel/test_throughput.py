@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk of node a read and written on node b, past the page cache, over five kinds of link.
+"""A disk of node a read and written on node b, past the page cache, over six kinds of link.
 
 The yardstick is our plain link. `stock` is Debian's usbip, which `stunnel` and `wireguard` carry;
-`encrypted` is our link as it is by default, with the kernel's TLS.
+`pyusbip` is a server in pure Python from PyPI, from which Debian's usbip attaches; `encrypted` is
+our link as it is by default, with the kernel's TLS.
 """
 
 from __future__ import annotations

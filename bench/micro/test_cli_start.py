@@ -13,7 +13,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -45,17 +47,19 @@ def taken(*command: str) -> tuple[float, float]:
 def test_empty_program(benchmark: BenchmarkFixture) -> None:
     benchmark.group = "start of the command line"
     benchmark.extra_info["role"] = "yardstick"
-    benchmark.pedantic(start, args=EMPTY, rounds=ROUNDS, warmup_rounds=1)
+    pedantic: Callable[..., Any] = benchmark.pedantic
+    pedantic(start, args=EMPTY, rounds=ROUNDS, warmup_rounds=1)
 
 
 @pytest.mark.parametrize("command", ["version", "list"])
 def test_command(benchmark: BenchmarkFixture, tmp_path: Path, command: str) -> None:
     grow(tmp_path, 128)
-    full = (sys.executable, "-m", "usbdra", command, "-o", "json")
+    full: tuple[str, ...] = (sys.executable, "-m", "usbdra", command, "-o", "json")
     if command == "list":
         full = (*full, "--root", str(tmp_path))
     benchmark.group = "start of the command line"
-    benchmark.pedantic(start, args=full, rounds=ROUNDS, warmup_rounds=1)
+    pedantic: Callable[..., Any] = benchmark.pedantic
+    pedantic(start, args=full, rounds=ROUNDS, warmup_rounds=1)
     pairs = [(taken(*full), taken(*EMPTY)) for _ in range(ROUNDS)]  # taken in turn
     for index, key in enumerate(("above_yardstick_ms", "above_yardstick_cpu_ms")):
         above = statistics.median(ours[index] - empty[index] for ours, empty in pairs)

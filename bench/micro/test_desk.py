@@ -12,8 +12,9 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -74,7 +75,8 @@ def test_grant(benchmark: BenchmarkFixture, tmp_path: Path, link: TcpPair, way: 
         loop.run_until_complete(grants(broker, devices, link.ours, count))
 
     try:
-        benchmark.pedantic(run, rounds=ROUNDS, warmup_rounds=20)
+        pedantic: Callable[..., Any] = benchmark.pedantic
+        pedantic(run, rounds=ROUNDS, warmup_rounds=20)
         if way != "same process":
             started = time.process_time()
             run(ROUNDS)
