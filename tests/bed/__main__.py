@@ -9,7 +9,7 @@ import sys
 
 from tests.bed.bed import Bed, adopt, leave_running
 from tests.bed.errors import BedError, CommandTimeout
-from tests.bed.instance import detached_beds, remove
+from tests.bed.instance import detached_beds, named, remove
 from tests.bed.kernel_bed import KernelBed
 from tests.bed.progress import say
 
@@ -22,7 +22,8 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--a", default="6.12", metavar="KERNEL", help="kernel of node a: 6.12, 6.1")
     up.add_argument("--b", default="6.1", metavar="KERNEL", help="kernel of node b")
     up.add_argument("--bare", action="store_true", help="without the project's wheel and tests")
-    commands.add_parser("down", help="end every bed started by up")
+    down = commands.add_parser("down", help="end a bed started by up, or all of them")
+    down.add_argument("names", nargs="*", metavar="NAME", help="as `status` prints it")
     commands.add_parser("status", help="list running beds")
     run = commands.add_parser(
         "run", help="run one shell command in a node; its exit status is ours"
@@ -101,7 +102,7 @@ def main(argv: list[str]) -> int:
                 for folder in detached_beds():
                     print(folder, *(p.parent.name for p in sorted(folder.glob("*/qemu.pid"))))
             case "down":
-                for folder in detached_beds():
+                for folder in named(detached_beds(), args.names):
                     remove(folder)
                     say(f"{folder.name} is gone")
     except BedError as e:

@@ -8,8 +8,10 @@ the lock. Must not know how a bed is made.
 import fcntl
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+from tests.bed.errors import BedError
 from tests.bed.net import Network
 from tests.bed.process import end_recorded
 from tests.bed.progress import say
@@ -46,6 +48,18 @@ def remove(folder: Path) -> None:
         end_recorded(pidfile, str(folder))
     Network(folder.name).down()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def named(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
+    """Those with these names, with or without their path; all of them when none is named.
+
+    Raises BedError for a name that no bed has.
+    """
+    known = {folder.name: folder for folder in folders}
+    wanted = [Path(name).name for name in names] or list(known)
+    if unknown := [name for name in wanted if name not in known]:
+        raise BedError(f"no bed {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
+    return [known[name] for name in wanted]
 
 
 def sweep() -> None:

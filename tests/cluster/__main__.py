@@ -7,7 +7,8 @@
     python -m tests.cluster refresh             this checkout's code and chart into it
     python -m tests.cluster kubectl WORDS...
     python -m tests.cluster run NODE COMMAND... a shell command on a node
-    python -m tests.cluster status | down
+    python -m tests.cluster status
+    python -m tests.cluster down [NAME...]
     python -m tests.cluster build               what beds are made of, into the cache
     python -m tests.cluster sbom FILE           what the driver's image holds (CycloneDX)
 
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from tests.bed.clusterbin import cluster_binary, helm_binary
 from tests.bed.errors import BedError
-from tests.bed.instance import remove
+from tests.bed.instance import named, remove
 from tests.bed.progress import say, step
 from tests.cluster import driver
 from tests.cluster.bed import ClusterBed, ClusterSpec, adopted, left_running
@@ -56,7 +57,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command")
     commands.add_parser("here", parents=[making], help="until Ctrl-C (the default)")
     commands.add_parser("up", parents=[making], help="leave a cluster running")
-    commands.add_parser("down", help="end every cluster started by up")
+    down = commands.add_parser("down", help="end a cluster started by up, or all of them")
+    down.add_argument("names", nargs="*", metavar="NAME", help="as `status` prints it")
     commands.add_parser("status", help="list running clusters")
     commands.add_parser("install", help="install the driver on the running cluster")
     commands.add_parser("refresh", help="this checkout's code and chart into the running agents")
@@ -134,7 +136,7 @@ def main(argv: list[str]) -> int:
                 for folder in left_running():
                     print(folder)
             case "down":
-                for folder in left_running():
+                for folder in named(left_running(), options.names):
                     remove(folder)
                     say(f"{folder.name} is gone")
             case "build":
