@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import time
 from collections.abc import Iterator
 
@@ -21,13 +22,22 @@ DEVICES = "/sys/bus/usb/drivers/usbip-host/*-*/usbip_status"
 LOGS = "/var/log/pods/usbdra_usbdra-agent-*/agent/*.log"
 
 
-def content(path: str) -> str:
-    """A file's text; empty when it went away."""
+def content(path: str, at: int = 0) -> str:
+    """A file's text from a byte on; empty when it went away."""
     try:
-        with open(path) as f:
-            return f.read()
+        with open(path, "rb") as f:
+            f.seek(at)
+            return f.read().decode(errors="replace")
     except OSError:
         return ""
+
+
+def size(path: str) -> int:
+    """A file's bytes; 0 when it went away."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def kernel() -> tuple[int, int]:
@@ -40,17 +50,19 @@ def kernel() -> tuple[int, int]:
 
 
 class Logs:
-    """New lines of all agents' logs."""
+    """New lines of all agents' logs. What was read is not read again: they grow all day."""
 
     def __init__(self) -> None:
-        self.read = {path: len(content(path)) for path in glob.glob(LOGS)}
+        self.read = {path: size(path) for path in glob.glob(LOGS)}
 
     def news(self) -> Iterator[str]:
         """Messages that came since the last call."""
         for path in glob.glob(LOGS):
-            text = content(path)[self.read.get(path, 0) :]
-            whole, end, _ = text.rpartition("\n")
-            self.read[path] = self.read.get(path, 0) + len(whole) + len(end)
+            at = self.read.setdefault(path, 0)
+            if size(path) <= at:
+                continue
+            whole, end, _ = content(path, at).rpartition("\n")
+            self.read[path] = at + len((whole + end).encode())
             for line in whole.splitlines():
                 try:
                     yield json.loads(line.split(" ", 3)[3])["message"]
