@@ -179,7 +179,7 @@ class Vm:
             rc = self._process.returncode
             raise NodeDown(f"QEMU of {self.machine.name} ended (status {rc})\n{self.log_tail()}")
         if match := OOPS.search(self.log()):
-            where = self.log()[match.start() - 200 : match.start() + 3000]
+            where = self.log()[max(match.start() - 200, 0) : match.start() + 3000]
             raise NodeDown(f"kernel of {self.machine.name} is broken:\n{where}")
 
     def log(self) -> str:
