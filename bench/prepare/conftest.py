@@ -18,7 +18,7 @@ import pytest
 
 from bench.prepare.claims import Allocated
 from tests.cluster import driver
-from tests.cluster.bed import ClusterBed, adopted
+from tests.cluster.bed import ClusterBed, adopted, wanted
 from tests.cluster.gadgets import Gadgets
 
 HERE = Path(__file__).parent
@@ -51,7 +51,7 @@ class Measured:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ClusterBed]:
     """Nodes a (exports) and b (imports) with the driver."""
-    running = os.environ.get("USBDRA_CLUSTER") == "running"
+    running = bool(wanted())
     with adopted(LOGS) if running else ClusterBed(driver.spec(), LOGS) as bed:
         if not driver.installed(bed):
             driver.install(bed)

@@ -7,7 +7,7 @@
     python -m tests.cluster refresh             this checkout's code and chart into it
     python -m tests.cluster kubectl WORDS...
     python -m tests.cluster run NODE COMMAND... a shell command on a node
-    python -m tests.cluster status
+    python -m tests.cluster status              the names of all: USBDRA_CLUSTER=NAME picks one
     python -m tests.cluster down [NAME...]
     python -m tests.cluster build               what beds are made of, into the cache
     python -m tests.cluster sbom FILE           what the driver's image holds (CycloneDX)

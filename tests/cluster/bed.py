@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from typing import Any, Self
 from tests.bed.bed import DEFAULT_MODULES, Bed, NodeSpec, from_description
 from tests.bed.clusterbin import cluster_binary
 from tests.bed.errors import BedError
-from tests.bed.instance import detached_beds
+from tests.bed.instance import detached_beds, named
 from tests.bed.net import HOST_IP4
 from tests.bed.node import Node
 from tests.bed.progress import say, step
@@ -33,6 +34,8 @@ from tests.cluster.node import KubeNode, NodeAddress
 from tests.cluster.payload import MOUNT, PACKAGES, payload_image
 from tests.cluster.runtime_disk import runtime_disk
 
+# any of those that were left running
+ANY = "running"
 # tells of a cluster that was left running, in its folder
 DESCRIPTION = "cluster.json"
 
@@ -225,6 +228,12 @@ class ClusterBed:
         self.down()
 
 
+def wanted() -> str:
+    """Which cluster that was left running is to be used: "running" for any, its name, or "" for one
+    of one's own."""
+    return os.environ.get("USBDRA_CLUSTER", "")
+
+
 def left_running() -> list[Path]:
     """Folders of the clusters that `python -m tests.cluster up` left running."""
     return detached_beds(DESCRIPTION)
@@ -232,12 +241,13 @@ def left_running() -> list[Path]:
 
 @contextlib.contextmanager
 def adopted(logs: Path | None = None) -> Iterator[ClusterBed]:
-    """The running cluster; it goes on after the block.
+    """The cluster that `wanted` names, of several; it goes on after the block.
 
     Raises:
-        BedError: none is running.
+        BedError: none is running, or none of this name.
     """
-    found = left_running()
+    names = [wanted()] if wanted() not in ("", ANY) else []
+    found = named(left_running(), names)
     if not found:
         raise BedError("no cluster is running; start one with: python -m tests.cluster up --driver")
     bed = ClusterBed(logs=logs, detached=True)

@@ -29,7 +29,7 @@ import pytest
 from tests.bed.progress import say, step
 from tests.cluster import driver
 from tests.cluster.api import ClusterApi
-from tests.cluster.bed import ClusterBed, adopted
+from tests.cluster.bed import ClusterBed, adopted, wanted
 from tests.cluster.gadgets import Gadgets
 from tests.cluster.leftovers import look_at, wait_clean
 from tests.cluster.space import Space
@@ -71,7 +71,7 @@ def logs_folder() -> Path:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[ClusterBed]:
     """A cluster of two Ready nodes, a (kernel 6.12) and b (kernel 6.1)."""
-    running = os.environ.get("USBDRA_CLUSTER") == "running"
+    running = bool(wanted())
     logs = logs_folder()
     with adopted(logs) if running else ClusterBed(driver.spec(), logs) as bed:
         yield bed

@@ -6,22 +6,21 @@
     python -m tests.cluster.matrix page            docs/reliability.md, with the results of here
 
 WORDS choose the cells whose name has all of them ("busy importer"). `run` takes the cluster that
-was left running where USBDRA_CLUSTER=running, else one of its own; cells with a result from an
-earlier run are left out unless --again says otherwise.
+was left running where USBDRA_CLUSTER=running (or its name), else one of its own; cells with a
+result from an earlier run are left out unless --again says otherwise.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import time
 from collections.abc import Sequence
 
 from tests.bed.progress import say
 from tests.cluster import driver
-from tests.cluster.bed import ClusterBed, adopted
+from tests.cluster.bed import ClusterBed, adopted, wanted
 from tests.cluster.matrix import page, results
 from tests.cluster.matrix.run import Stage, run
 from tests.cluster.matrix.table import CELLS, NIGHTLY, Cell
@@ -88,7 +87,7 @@ def main(argv: list[str]) -> int:
     if not options.again:
         known = results.good()
         cells = [cell for cell in cells if str(cell) not in known]
-    running = os.environ.get("USBDRA_CLUSTER") == "running"
+    running = bool(wanted())
     with adopted() if running else ClusterBed(driver.spec()) as bed:
         if not driver.installed(bed):
             driver.install(bed)
