@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fault matrix by hand.
 
-    python -m tests.cluster.matrix run [--again] [--nightly] [WORDS...]
+    python -m tests.cluster.matrix run [--again] [--nightly] [--together] [WORDS...]
     python -m tests.cluster.matrix list [WORDS...]
     python -m tests.cluster.matrix page            docs/reliability.md, with the results of here
 
 WORDS choose the cells whose name has all of them ("busy importer"). `run` takes the cluster that
 was left running where USBDRA_CLUSTER=running (or its name), else one of its own; cells with a
-result from an earlier run are left out unless --again says otherwise.
+result from an earlier run are left out unless --again says otherwise. With --together the phases of
+a fault on one side are run at once, with a claim and a stick each: what long cuts are for.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tests.bed.progress import say
 from tests.cluster import driver
 from tests.cluster.bed import ClusterBed, adopted, wanted
 from tests.cluster.matrix import page, results
-from tests.cluster.matrix.run import Stage, run
-from tests.cluster.matrix.table import CELLS, NIGHTLY, Cell
+from tests.cluster.matrix.run import Found, Stage, run, run_together
+from tests.cluster.matrix.table import CELLS, NIGHTLY, Cell, Fault, Side
 
 
 def chosen(words: Sequence[str], *, nightly: bool) -> list[Cell]:
@@ -44,18 +45,36 @@ def run_all(bed: ClusterBed, cells: Sequence[Cell]) -> int:
             start = time.monotonic()
             on = on or stage.enter_context(Stage(bed))
             found = run(on, cell)
-            results.add(found.to_json())
-            took = time.monotonic() - start
-            times = {**found.known, "link": found.link, "recovered": found.recovered}
-            shown = " ".join(f"{key}={value}" for key, value in times.items() if value is not None)
-            word = "ok" if found.ok else "BAD"
-            say(f"[{number}/{len(cells)}] {word} {cell}: {shown} ({took:.0f} s)")
+            show(found, f"[{number}/{len(cells)}]", time.monotonic() - start)
             if not found.ok:
                 bad += 1
-                say(found.problem)
                 stage.close()
                 on = None
     return bad
+
+
+def run_groups(bed: ClusterBed, cells: Sequence[Cell]) -> int:
+    """The same, the phases of a fault and a side together."""
+    groups: dict[tuple[Fault, Side], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault((cell.fault, cell.side), []).append(cell)
+    bad = 0
+    for number, group in enumerate(groups.values(), 1):
+        start = time.monotonic()
+        for found in run_together(bed, group):
+            show(found, f"[{number}/{len(groups)}]", time.monotonic() - start)
+            bad += not found.ok
+    return bad
+
+
+def show(found: Found, place: str, took: float) -> None:
+    """Keep what came of a cell, and say it."""
+    results.add(found.to_json())
+    times = {**found.known, "link": found.link, "recovered": found.recovered}
+    shown = " ".join(f"{key}={value}" for key, value in times.items() if value is not None)
+    say(f"{place} {'ok' if found.ok else 'BAD'} {found.cell}: {shown} ({took:.0f} s)")
+    if not found.ok:
+        say(found.problem)
 
 
 def write_page() -> int:
@@ -77,6 +96,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--nightly", action="store_true")
+    parser.add_argument("--together", action="store_true")
     options = parser.parse_intermixed_args(argv)
     cells = chosen(options.words, nightly=options.nightly)
     if options.command == "list":
@@ -91,7 +111,8 @@ def main(argv: list[str]) -> int:
     with adopted() if running else ClusterBed(driver.spec()) as bed:
         if not driver.installed(bed):
             driver.install(bed)
-        return min(run_all(bed, cells), 1)
+        by_word = run_groups if options.together else run_all
+        return min(by_word(bed, cells), 1)
 
 
 if __name__ == "__main__":

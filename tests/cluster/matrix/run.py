@@ -2,6 +2,7 @@
 """Runs cells of the matrix on a bed: a claim in the cell's phase, its fault, what comes of it.
 
 Owns the course of a cell and what is measured. The stick is in node a, the pod runs on node b.
+Cells of one long fault can be run together: each phase has a claim and a stick of its own.
 What a fault does is acts.py's, what must come of it table.py's.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -21,6 +24,7 @@ from tests.cluster.gadgets import Gadgets
 from tests.cluster.leftovers import but_place, look_at, wait_clean
 from tests.cluster.matrix.acts import ACTS
 from tests.cluster.matrix.table import Cell, Expect, Fault, Phase, Side, expected
+from tests.cluster.matrix.together import Together
 from tests.cluster.matrix.watching import Observer, observed
 from tests.cluster.space import Space
 
@@ -29,7 +33,8 @@ NODES = {Side.EXPORTER: EXPORTER, Side.IMPORTER: IMPORTER, Side.CLUSTER: EXPORTE
 SECONDS = 240.0
 """How long a cell may take to recover. The longest pause between attempts is one minute."""
 BOOTED_SECONDS = 600.0
-"""The same where a node boots: its pods are started by a kubelet that starts itself."""
+"""The same where a node boots, whose pods are started by a kubelet that starts itself, and where
+four claims come back at once."""
 CLEAN_SECONDS = 90.0
 _LOOP_SECONDS = 100
 _DOWN = (Fault.POWER, Fault.REBOOT)
@@ -69,11 +74,13 @@ class Found:
 class Stage:
     """What cells use one after another: the stick in node a, a namespace, an observer a node."""
 
-    serial = "MATRIX1"
-
-    def __init__(self, bed: ClusterBed) -> None:
-        self.bed = bed
+    def __init__(
+        self, bed: ClusterBed, serial: str = "MATRIX1", seen: dict[str, Observer] | None = None
+    ) -> None:
+        """seen: the observers of another stage, which are shared."""
+        self.bed, self.serial = bed, serial
         self.number = 0
+        self._others = seen
         self._gadgets = Gadgets(bed)
         self._stack = contextlib.ExitStack()
 
@@ -83,7 +90,7 @@ class Stage:
         self._stack.callback(self._pull)
         self.plug()
         nodes = [self.bed.machine(name) for name in (EXPORTER, IMPORTER)]
-        self.seen = self._stack.enter_context(observed(*nodes))
+        self.seen = self._others or self._stack.enter_context(observed(*nodes))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -111,12 +118,13 @@ class Stage:
 class Scene:
     """One cell on its way."""
 
-    def __init__(self, stage: Stage, cell: Cell) -> None:
+    def __init__(self, stage: Stage, cell: Cell, together: Together | None = None) -> None:
         stage.number += 1
+        self.together = together
         self.stage, self.bed, self.space = stage, stage.bed, stage.space
         self.cell, self.found = cell, Found(str(cell))
         self.pod, self.claim = f"user{stage.number}", f"stick{stage.number}"
-        self.seconds = BOOTED_SECONDS if cell.fault in _DOWN else SECONDS
+        self.seconds = BOOTED_SECONDS if together or cell.fault in _DOWN else SECONDS
         self.healed = 0.0
         self.begun = time.monotonic()
 
@@ -125,6 +133,11 @@ class Scene:
         before = look_at(self.bed.bed.nodes)
         if self.cell.fault is Fault.PULLED:
             before = but_place(before, EXPORTER, self.stage.busid)
+        self.course()
+        wait_clean(self.bed.bed.nodes, before, CLEAN_SECONDS)
+
+    def course(self) -> None:
+        """The same, without a look at what is left; raises what went wrong."""
         {
             Phase.IDLE: self._idle,
             Phase.PREPARING: self._preparing,
@@ -132,7 +145,6 @@ class Scene:
             Phase.UNPREPARING: self._unpreparing,
         }[self.cell.phase]()
         self._remove()
-        wait_clean(self.bed.bed.nodes, before, CLEAN_SECONDS)
 
     def lines(self) -> dict[str, list[str]]:
         """What the nodes said since the fault."""
@@ -142,8 +154,12 @@ class Scene:
     def _fault(self) -> Iterator[None]:
         """The fault is on inside; `begun` and `healed` say from when until when."""
         node = NODES[self.cell.side]
-        self.begun = time.monotonic()
-        with ACTS[self.cell.fault](self.bed, node, self.stage.stick):
+
+        def act() -> AbstractContextManager[None]:
+            return ACTS[self.cell.fault](self.bed, node, self.stage.stick)
+
+        with self.together.fault(act) if self.together else act():
+            self.begun = time.monotonic()
             yield
         self.healed = time.monotonic()
         if self.cell.fault in _DOWN:
@@ -156,11 +172,13 @@ class Scene:
         self._first_read()
 
     def _preparing(self) -> None:
+        if self.together:
+            self.together.start()
         self._apply()
         uid = self.space.claim(self.claim)["metadata"]["uid"]
         faults.wait_recorded(self.bed, IMPORTER, uid)
         with self._fault():
-            pass
+            self._require_phase(uid, "preparing")
         self._first_read()
 
     def _busy(self) -> None:
@@ -188,11 +206,13 @@ class Scene:
         self._start_pod()
         Reading(self.bed, IMPORTER, self.space, self.pod).wait()
         uid = self.space.claim(self.claim)["metadata"]["uid"]
+        if self.together:
+            self.together.start()
         self.space.delete("pod", self.pod, "--wait=false", "--grace-period=1")
         if not self._releasing(uid):
             raise AssertionError("the claim was given back before the fault came")
         with self._fault():
-            pass
+            self._require_phase(uid, "releasing")
         self.bed.api.wait_pod_gone(self.pod, self.space.name, self.seconds)
         self._at_home()
         self.found.recovered = time.monotonic() - self.healed
@@ -228,8 +248,10 @@ class Scene:
                 self.found.known[name] = round(at - self.begun, 1)
 
     def _attached_again(self) -> None:
+        # the others' are attached as well, one of them perhaps before the fault was felt
+        since = self.healed if self.together else self.begun
         at = self.stage.seen[IMPORTER].wait(
-            lambda line: line == "agent device attached", self.begun, self.seconds
+            lambda line: line == "agent device attached", since, self.seconds
         )
         self.found.link = round(max(at - self.healed, 0.0), 1)
         self.space.devices(self.claim)
@@ -240,9 +262,20 @@ class Scene:
 
     def _one_session(self) -> None:
         """At most one session a device, and no port beside it."""
+        if self.together:
+            return  # the others' are there too
         ports, sessions = self.stage.seen[IMPORTER].kernel(), self.stage.seen[EXPORTER].kernel()
         if (ports, sessions) != ("kernel 1 0", "kernel 0 1"):
             raise AssertionError(f"importer: {ports}; exporter: {sessions}")
+
+    def _require_phase(self, uid: str, phase: str) -> None:
+        """Among several the slowest begins the fault: the others' phases must not have passed."""
+        if self.together is None:
+            return
+        path = f"{faults.RECORDS}/{uid}.json"
+        text = self.bed.machine(IMPORTER).run(["cat", path], check=False).out
+        if f'"{phase}"' not in text:
+            raise AssertionError(f"the claim was no longer {phase} when the fault came: {text}")
 
     def _releasing(self, uid: str) -> bool:
         """Wait until the claim is being given back; False when it has been."""
@@ -293,15 +326,44 @@ def _ends(line: str, text: str) -> bool:
 def run(stage: Stage, cell: Cell) -> Found:
     """Run one cell; what came of it, also when it went wrong: the stage is then not used again."""
     scene = Scene(stage, cell)
-    found = scene.found
+    return _found(scene, scene.run)
+
+
+def run_together(bed: ClusterBed, cells: Sequence[Cell]) -> list[Found]:
+    """Run cells of one fault and one side, each of another phase, by one fault for all of them."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(Stage(bed, "TOGETHER0"))
+        more = [Stage(bed, f"TOGETHER{n}", first.seen) for n in range(1, len(cells))]
+        stages = [first, *map(stack.enter_context, more)]
+        together = Together(frozenset(cell.phase for cell in cells))
+        scenes = [Scene(on, cell, together) for on, cell in zip(stages, cells, strict=True)]
+        before = look_at(bed.bed.nodes)
+
+        def course(scene: Scene) -> Found:
+            return _found(scene, scene.course)
+
+        with ThreadPoolExecutor(len(scenes)) as pool:
+            found = list(pool.map(course, scenes))
+        try:
+            wait_clean(bed.bed.nodes, before, CLEAN_SECONDS)
+        except AssertionError as error:
+            for one in found:
+                one.ok, one.problem = False, f"{one.problem}\n{error}"
+    return found
+
+
+def _found(scene: Scene, act: Callable[[], None]) -> Found:
+    found, bed = scene.found, scene.bed.bed
     found.date = time.strftime("%Y-%m-%d", time.gmtime())
-    found.kernels = {name: node.release for name, node in stage.bed.bed.nodes.items()}
+    found.kernels = {name: node.release for name, node in bed.nodes.items()}
     try:
-        scene.run()
-        for machine in stage.bed.bed.nodes.values():
+        act()
+        for machine in bed.nodes.values():
             machine.vm.check()
         found.ok = True
     except Exception as error:
+        if scene.together:
+            scene.together.give_up()
         found.problem = f"{type(error).__name__}: {error}"[:600]
         found.problem += "".join(f"\n{name}: {said}" for name, said in scene.lines().items())
     if found.recovered is not None:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One fault for several scenes at once: it begins when each claim is in its phase.
+
+Owns how threads meet. What a fault takes ten minutes for, it takes once, not four times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from tests.cluster.matrix.table import Phase
+
+MEET_S = 600.0
+"""The slowest of the scenes has started its pod by then."""
+MOMENTS = frozenset({Phase.PREPARING, Phase.UNPREPARING})
+"""Phases that pass by themselves."""
+
+
+class Together:
+    """What the scenes of these phases share. Raises BrokenBarrierError where one of them failed."""
+
+    def __init__(self, phases: frozenset[Phase]) -> None:
+        self._start = threading.Barrier(max(len(phases & MOMENTS), 1), timeout=MEET_S)
+        self._met = threading.Barrier(len(phases), timeout=MEET_S)
+        self._over = threading.Barrier(len(phases), timeout=2 * MEET_S)
+
+    def start(self) -> None:
+        """A scene whose phase will pass begins it, with all the others of that kind."""
+        self._start.wait()
+
+    @contextlib.contextmanager
+    def fault(self, act: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """Inside the fault is on; at the end its cause is gone for all."""
+        first = self._met.wait() == 0
+        with act() if first else contextlib.nullcontext():
+            yield
+        self._over.wait()
+
+    def give_up(self) -> None:
+        """A scene failed: nobody waits for it."""
+        for barrier in (self._start, self._met, self._over):
+            barrier.abort()
