@@ -184,7 +184,8 @@ cluster-core: $(STAMP) ## the part of `make cluster` that `make test` runs: clai
 .PHONY: faults faults-page soak
 faults: $(STAMP) ## every fault in every phase on the cluster bed, some two hours; CELLS='busy importer', NIGHTLY=1: long cuts too (root)
 	@$(PYTHON) tests/host_packages.py bed
-	@$(PY) -m tests.cluster.matrix run $(if $(NIGHTLY),--nightly) $(CELLS)
+	@$(PY) -m tests.cluster.matrix run $(CELLS)
+	@$(if $(NIGHTLY),$(PY) -m tests.cluster.matrix run --nightly --together "10 min",true)
 
 faults-page: $(STAMP) ## put what `make faults` measured here into docs/reliability.md
 	@$(PY) -m tests.cluster.matrix page
