@@ -80,6 +80,18 @@ class FakeKube:
         ]
         return {"items": items, "metadata": {"resourceVersion": str(self._version)}}
 
+    async def list_all(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Callable[[Object], Object] = lambda item: item,
+    ) -> Object:
+        found = await self.list(kind, namespace, labels=labels, fields=fields)
+        return {**found, "items": [keep(item) for item in found["items"]]}
+
     async def watch(
         self,
         kind: Kind,

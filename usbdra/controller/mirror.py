@@ -16,7 +16,7 @@ from typing import Any
 
 from usbdra.kube import errors
 from usbdra.kube.types import Kind, Object
-from usbdra.kube.watch import Change, Key, Lister, Reflector, key_of
+from usbdra.kube.watch import Change, Key, PagedLister, Reflector, key_of
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Mirror:
 
     def __init__(
         self,
-        api: Lister,
+        api: PagedLister,
         kind: Kind,
         trim: Trim,
         on_change: OnChange,
@@ -113,19 +113,17 @@ class Mirror:
 class _Trimmed:
     """A Lister that keeps of each object only what is needed."""
 
-    def __init__(self, api: Lister, trim: Trim) -> None:
+    def __init__(self, api: PagedLister, trim: Trim) -> None:
         self._api = api
         self._trim = trim
 
     async def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> Object:
-        """See KubeClient.list."""
-        found = await self._api.list(kind, namespace, labels=labels, fields=fields)
-        items: list[Any] = found.get("items") or []
-        for number, item in enumerate(items):  # in place: two full lists would be the peak
-            items[number] = self._trim(item)
-        return found
+        """See KubeClient.list_all."""
+        return await self._api.list_all(
+            kind, namespace, labels=labels, fields=fields, keep=self._trim
+        )
 
     async def watch(
         self,

@@ -56,6 +56,34 @@ class Lister(Protocol):
         ...
 
 
+class PagedLister(Protocol):
+    """The two verbs of KubeClient that a mirror needs."""
+
+    async def list_all(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Callable[[Object], Object] = ...,
+    ) -> Object:
+        """See KubeClient.list_all."""
+        ...
+
+    def watch(
+        self,
+        kind: Kind,
+        resource_version: str,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+    ) -> AsyncIterator[tuple[str, Object]]:
+        """See KubeClient.watch."""
+        ...
+
+
 class Reflector:
     """Mirrors one selection of one kind into `cache` and yields what changed."""
 

@@ -48,9 +48,11 @@ async def bearer() -> str:
 
 @asynccontextmanager
 async def serving(
-    timeout: float = 5.0, on_answer: OnAnswer = lambda verb, result: None
+    timeout: float = 5.0,
+    on_answer: OnAnswer = lambda verb, result: None,
+    server: Server | None = None,
 ) -> AsyncIterator[tuple[Server, KubeClient]]:
-    server, app = Server(), web.Application()
+    server, app = server or Server(), web.Application()
     app.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -175,6 +177,59 @@ async def test_a_redirect_is_not_followed() -> None:
         with pytest.raises(errors.ApiError):
             await client.get(NODE, "n1")
     assert len(server.seen) == 1
+
+
+class Pages(Server):
+    """Answers lists in pages of two, as the API server does with `limit`; `lost` are requests
+    (from 0) whose moment is too long ago."""
+
+    def __init__(self, count: int, lost: set[int]) -> None:
+        super().__init__()
+        self.count, self.lost = count, lost
+        self.asked: list[dict[str, str]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.asked.append(dict(request.query))
+        if len(self.asked) - 1 in self.lost:
+            return web.json_response({"code": 410, "reason": "Expired"}, status=410)
+        start = int(request.query.get("continue", "0"))
+        items = [{"metadata": {"name": f"s{n}"}, "spec": "long"} for n in range(self.count)]
+        more = {"continue": str(start + 2)} if start + 2 < self.count else {}
+        return web.json_response(
+            {"metadata": {"resourceVersion": "7", **more}, "items": items[start : start + 2]}
+        )
+
+
+async def paged(server: Pages) -> Any:
+    async with serving(server=server) as (_, client):
+        return await client.list_all(
+            RESOURCE_SLICE, fields="spec.driver=d", keep=lambda item: {"kept": item["metadata"]}
+        )
+
+
+async def test_a_long_list_comes_in_pages_and_is_kept_in_part() -> None:
+    server = Pages(5, set())
+    found = await paged(server)
+    assert [item["kept"]["name"] for item in found["items"]] == ["s0", "s1", "s2", "s3", "s4"]
+    assert all(item.keys() == {"kept"} for item in found["items"])
+    assert found["metadata"] == {"resourceVersion": "7"}
+    assert [asked.get("continue") for asked in server.asked] == [None, "2", "4"]
+    assert all(asked["limit"] == "500" for asked in server.asked)
+    assert all(asked["fieldSelector"] == "spec.driver=d" for asked in server.asked)
+
+
+async def test_pages_of_a_moment_that_is_too_old_are_begun_anew() -> None:
+    server = Pages(5, {2})
+    found = await paged(server)
+    assert [item["kept"]["name"] for item in found["items"]] == ["s0", "s1", "s2", "s3", "s4"]
+    assert [asked.get("continue") for asked in server.asked] == [None, "2", "4", None, "2", "4"]
+
+
+async def test_pages_that_are_always_too_old_are_told() -> None:
+    server = Pages(5, {1, 3, 5})
+    with pytest.raises(errors.ApiExpired):
+        await paged(server)
+    assert len(server.asked) == 6
 
 
 async def test_nobody_listens() -> None:
