@@ -36,6 +36,11 @@ def requests(where: str, name: str = "usb", **more: Any) -> list[Object]:
     return [{"name": name, "exactly": device(where, **more)}, link(name)]
 
 
+def assigned_to(namespace: str) -> Object:
+    """What a claim of a namespace tolerates, so that it gets the devices assigned to it."""
+    return {"key": f"{GROUP}/assigned", "operator": "Equal", "value": namespace}
+
+
 def link(name: str = "usb") -> Object:
     """The request for a way to the device of request `name`."""
     ways = [("direct", DIRECT), ("vhci", VHCI)]

@@ -21,8 +21,9 @@ from tests.bed.wheel import project_image
 from tests.cluster import driver, faults
 from tests.cluster.assigning import assign
 from tests.cluster.bed import ClusterBed
+from tests.cluster.claims import Object, assigned_to, claim, parameters, requests, serial, ties
 from tests.cluster.conftest import logs_folder
-from tests.cluster.faults import DISK, Reading, disk_claim, reader
+from tests.cluster.faults import DISK, Reading, reader
 from tests.cluster.gadgets import Gadgets
 from tests.cluster.leftovers import but_place, look_at, wait_clean
 from tests.cluster.space import Space
@@ -87,8 +88,8 @@ def test_a_pod_has_a_device_of_a_host_outside_and_has_it_again_after_each_fault(
         name, busid = gadgets.published(SERIAL)["name"], stick.at_home("disks")["busid"]
         before = look_at(bed.bed.nodes)
         assign(bed, name, space.name)
-        space.apply(disk_claim("stick", SERIAL), reader("user", "stick", NODE))
-        space.run("user")
+        space.apply(disk_claim(space.name), reader("user", "stick", NODE))
+        bed.api.wait_pod("user", space.name, timeout=WAIT_S)
         reading = Reading(bed, NODE, space, "user")
         reading.wait(timeout=WAIT_S)
 
@@ -146,6 +147,13 @@ def add_host(pi: Node, plugin: Plugin, folder: Path) -> None:
     assert code == 0
     pi.write("/root/pi.pem", signed)
     pi.run(["usbdra", "pki", "accept", "/root/pi.pem"])
+
+
+def disk_claim(namespace: str) -> Object:
+    """For the device that is assigned to the namespace, as a disk that the pod may read."""
+    asked = requests(serial(SERIAL), tolerations=[assigned_to(namespace)])
+    config = parameters(["usb"], owner={"uid": 1000, "gid": 1000}, childNodes=["block"])
+    return claim("stick", asked, ties(), [config])
 
 
 @contextlib.contextmanager

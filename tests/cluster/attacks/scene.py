@@ -21,7 +21,17 @@ from tests.cluster import assigning
 from tests.cluster.attacks.attacker import Attacker, Connect
 from tests.cluster.attacks.forger import Forger
 from tests.cluster.bed import ClusterBed
-from tests.cluster.claims import Object, claim, consumer, device, parameters, requests, serial, ties
+from tests.cluster.claims import (
+    Object,
+    assigned_to,
+    claim,
+    consumer,
+    device,
+    parameters,
+    requests,
+    serial,
+    ties,
+)
 from tests.cluster.driver import DRIVER, GROUP
 from tests.cluster.gadgets import Gadget, Gadgets
 from tests.cluster.leftovers import look
@@ -204,8 +214,8 @@ class Scene:
 
     def disk_claim(self, name: str) -> Object:
         """The owner's own claim for the stick, as a disk that its pod's user may read."""
-        fence = {"key": f"{GROUP}/assigned", "operator": "Equal", "value": self.owner.name}
-        asked = requests(serial(self.stick.serial), tolerations=[fence])
+        own = assigned_to(self.owner.name)
+        asked = requests(serial(self.stick.serial), tolerations=[own])
         config = parameters(["usb"], owner={"uid": 1000, "gid": 1000}, childNodes=["block"])
         return claim(name, asked, ties(), [config])
 
