@@ -73,7 +73,8 @@ def linked(bed: Bed) -> Iterator[dict[str, str]]:
         for way, options in stock.items():
             a.run(f"usbip bind -b {busids[way]}")
             b.run(f"usbip {options} -b {busids[way]}")
-        # no driver of the kernel's on a: it is read and written from Python
+        # It sets the configuration before it lets the kernel's driver go, which Linux refuses.
+        a.sh(f"echo {busids[PYUSBIP]}:1.0 >/sys/bus/usb/drivers/usb-storage/unbind")
         options = stack.enter_context(peers.pyusbip(bed))
         b.run(f"usbip {options} -b {peers.pyusbip_busid(a, busids[PYUSBIP])}")
         yield {
