@@ -24,6 +24,7 @@ from tests.unit.slices.samples import offer
 from usbdra.controller.leader import Leader, Times
 from usbdra.controller.options import ControllerOptions
 from usbdra.controller.parts import Office, factories, run_parts
+from usbdra.kube import client as client_module
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import CLAIM_TEMPLATE, EVENT, LEASE, POD, RESOURCE_CLAIM
@@ -416,3 +417,21 @@ def test_an_attachment_cannot_be_changed_into_another(api: ClusterApi, namespace
     api.apply({**item, "spec": {"device": "one", "pod": {"name": "p"}}}, namespace)
     with pytest.raises(RuntimeError, match="spec cannot be changed"):
         api.apply({**item, "spec": {"device": "two", "pod": {"name": "p"}}}, namespace)
+
+
+async def test_a_list_in_pages_is_one_list_to_watch_from(
+    admin: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages of the real server: all objects once, of one moment, and nothing missed after it."""
+    monkeypatch.setattr(client_module, "PAGE", 2)
+    names = [f"usb-page-{number}" for number in range(5)]
+    for name in names:
+        body = {"apiVersion": NUSB.api_version, "kind": NUSB.kind, "metadata": {"name": name}}
+        await admin.create(NUSB, body)
+    found = await admin.list_all(NUSB, keep=lambda item: {"name": item["metadata"]["name"]})
+    assert [item["name"] for item in found["items"]] == names
+    await admin.delete(NUSB, names[0])
+    async for event, item in admin.watch(NUSB, found["metadata"]["resourceVersion"]):
+        if event != "BOOKMARK":
+            assert (event, item["metadata"]["name"]) == ("DELETED", names[0])
+            break

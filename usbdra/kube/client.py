@@ -100,7 +100,13 @@ class KubeClient:
         labels: str = "",
         fields: str = "",
     ) -> Object:
-        """The whole list object (items, metadata.resourceVersion)."""
+        """The whole list object (items, metadata.resourceVersion).
+
+        All of a kind comes in pages. A selection is asked for at once: it is small, and the server
+        has it from its cache, where pages may be read from etcd.
+        """
+        if not (labels or fields):
+            return await self.list_all(kind, namespace)
         query = _selectors(labels, fields)
         return await self._json("GET", kind.path(namespace), query=query, verb="list")
 

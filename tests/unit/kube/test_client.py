@@ -218,6 +218,14 @@ async def test_a_long_list_comes_in_pages_and_is_kept_in_part() -> None:
     assert all(asked["fieldSelector"] == "spec.driver=d" for asked in server.asked)
 
 
+async def test_all_of_a_kind_comes_in_pages_and_a_selection_at_once() -> None:
+    server = Pages(3, set())
+    async with serving(server=server) as (_, client):
+        assert len((await client.list(RESOURCE_SLICE))["items"]) == 3
+        await client.list(RESOURCE_SLICE, labels="a=b")
+    assert [asked.get("limit") for asked in server.asked] == ["500", "500", None]
+
+
 async def test_pages_of_a_moment_that_is_too_old_are_begun_anew() -> None:
     server = Pages(5, {2})
     found = await paged(server)
