@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,7 +62,9 @@ def plugin(bed: ClusterBed, capfd: pytest.CaptureFixture[str]) -> Plugin:
         capfd.readouterr()
         path = str(bed.plane.admin_kubeconfig)
         code = run([*words, "--kubeconfig", path], program, "kubectl usb")
-        return code, capfd.readouterr().out
+        out, err = capfd.readouterr()
+        sys.stderr.write(err)
+        return code, out
 
     return call
 
@@ -144,6 +147,8 @@ def add_host(pi: Node, plugin: Plugin, folder: Path) -> None:
     request = folder / "pi.csr"
     request.write_text(pi.run(["usbdra", "pki", "request", HOST]).out)
     code, signed = plugin("exporter", "add", HOST, "--address", pi.ip, "--csr", str(request))
+    if code:  # not signed within its time by a controller that has just been started
+        code, signed = plugin("exporter", "add", HOST, "--csr", str(request))
     assert code == 0
     pi.write("/root/pi.pem", signed)
     pi.run(["usbdra", "pki", "accept", "/root/pi.pem"])
