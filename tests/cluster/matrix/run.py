@@ -166,25 +166,33 @@ class Scene:
             self.stage.booted(node)
 
     def _idle(self) -> None:
+        self._ready()
         with self._fault():
             pass
         self._start_pod()
         self._first_read()
 
     def _preparing(self) -> None:
-        if self.together:
-            self.together.start()
-        self._apply()
-        uid = self.space.claim(self.claim)["metadata"]["uid"]
-        faults.wait_recorded(self.bed, IMPORTER, uid)
-        with self._fault():
-            self._require_phase(uid, "preparing")
+        self._ready()
+        held = self._exporter_stopped() if self.together else contextlib.nullcontext()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(held)
+            self._apply()
+            uid = self.space.claim(self.claim)["metadata"]["uid"]
+            faults.wait_recorded(self.bed, IMPORTER, uid)
+            if self.together:
+                self.together.start()
+            with self._fault():
+                stack.close()
+                text = self._record(uid)
+        self._require_phase(text, "preparing")
         self._first_read()
 
     def _busy(self) -> None:
         self._start_pod()
         reading = Reading(self.bed, IMPORTER, self.space, self.pod)
         reading.wait()
+        self._ready()
         expect = expected(self.cell)
         with self._fault():
             pass
@@ -206,13 +214,15 @@ class Scene:
         self._start_pod()
         Reading(self.bed, IMPORTER, self.space, self.pod).wait()
         uid = self.space.claim(self.claim)["metadata"]["uid"]
+        self._ready()
         if self.together:
             self.together.start()
         self.space.delete("pod", self.pod, "--wait=false", "--grace-period=1")
         if not self._releasing(uid):
             raise AssertionError("the claim was given back before the fault came")
         with self._fault():
-            self._require_phase(uid, "releasing")
+            text = self._record(uid)
+        self._require_phase(text, "releasing")
         self.bed.api.wait_pod_gone(self.pod, self.space.name, self.seconds)
         self._at_home()
         self.found.recovered = time.monotonic() - self.healed
@@ -268,13 +278,29 @@ class Scene:
         if (ports, sessions) != ("kernel 1 0", "kernel 0 1"):
             raise AssertionError(f"importer: {ports}; exporter: {sessions}")
 
-    def _require_phase(self, uid: str, phase: str) -> None:
-        """Among several the slowest begins the fault: the others' phases must not have passed."""
-        if self.together is None:
-            return
+    def _ready(self) -> None:
+        if self.together:
+            self.together.ready()
+
+    @contextlib.contextmanager
+    def _exporter_stopped(self) -> Iterator[None]:
+        """A claim that is being prepared stays so for the seconds that a handshake may take."""
+        machine = self.bed.machine(EXPORTER)
+        pids = machine.run(["pgrep", "-f", faults.EXPORTER]).out.split()
+        machine.run(["kill", "-STOP", *pids])
+        try:
+            yield
+        finally:
+            machine.run(["kill", "-CONT", *pids])
+
+    def _record(self, uid: str) -> str:
+        """The claim's record as it is now; empty when there is none."""
         path = f"{faults.RECORDS}/{uid}.json"
-        text = self.bed.machine(IMPORTER).run(["cat", path], check=False).out
-        if f'"{phase}"' not in text:
+        return self.bed.machine(IMPORTER).run(["cat", path], check=False).out
+
+    def _require_phase(self, text: str, phase: str) -> None:
+        """Among several the slowest begins the fault: the others' phases must not have passed."""
+        if self.together and f'"{phase}"' not in text:
             raise AssertionError(f"the claim was no longer {phase} when the fault came: {text}")
 
     def _releasing(self, uid: str) -> bool:

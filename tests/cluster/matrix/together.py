@@ -23,9 +23,14 @@ class Together:
     """What the scenes of these phases share. Raises BrokenBarrierError where one of them failed."""
 
     def __init__(self, phases: frozenset[Phase]) -> None:
+        self._ready = threading.Barrier(len(phases), timeout=MEET_S)
         self._start = threading.Barrier(max(len(phases & MOMENTS), 1), timeout=MEET_S)
         self._met = threading.Barrier(len(phases), timeout=MEET_S)
         self._over = threading.Barrier(len(phases), timeout=2 * MEET_S)
+
+    def ready(self) -> None:
+        """A scene has what it needs before its phase: nobody is in one before all have."""
+        self._ready.wait()
 
     def start(self) -> None:
         """A scene whose phase will pass begins it, with all the others of that kind."""
@@ -41,5 +46,5 @@ class Together:
 
     def give_up(self) -> None:
         """A scene failed: nobody waits for it."""
-        for barrier in (self._start, self._met, self._over):
+        for barrier in (self._ready, self._start, self._met, self._over):
             barrier.abort()
