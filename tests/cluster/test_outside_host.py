@@ -17,7 +17,7 @@ import pytest
 
 from tests.bed.bed import NodeSpec
 from tests.bed.node import Node, Process
-from tests.bed.progress import step
+from tests.bed.progress import say, step
 from tests.bed.wheel import project_image
 from tests.cluster import driver, faults
 from tests.cluster.assigning import assign
@@ -123,8 +123,10 @@ def test_a_pod_has_a_device_of_a_host_outside_and_has_it_again_after_each_fault(
                 bed.bed.cut(HOST)
                 try:
                     faults.wait_not_ready(space, "stick", "LinkLost")
-                    not_ready = "--for=condition=Ready=False"
-                    bed.api.kubectl("wait", "nusb", name, not_ready, "--timeout=60s")
+                    begun = time.monotonic()
+                    words = ["--for=condition=Ready=False", "--timeout=180s"]
+                    bed.api.kubectl("wait", "nusb", name, *words, timeout=190)
+                    say(f"not ready {time.monotonic() - begun:.1f} s after its link was lost")
                 finally:
                     bed.bed.restore(HOST)
             space.devices("stick")
