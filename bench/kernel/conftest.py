@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def bed() -> Iterator[Bed]:
     """Node a with kernel 6.12 has the sticks, node b with 6.1 uses them."""
-    with KernelBed(packages=(*tunnels.PACKAGES, *peers.PACKAGES)) as machines:
+    with KernelBed(packages=tunnels.PACKAGES) as machines:
         try:
             tidy(machines)
             links.prepare(machines)

@@ -2,8 +2,9 @@
 """Copies over six links at once between the same two machines: one link works, the others rest.
 
 Each link carries the same traffic, of a stick of its own that differs from the others in nothing
-but its serial. All are up from the first copy to the last, and copies of a second or two go round
-them, each round beginning with another: what the machine is busy with besides meets all alike.
+but its serial; that of pure Python is a disk of its memory. All are up from the first copy to the
+last, and copies of a second or two go round them, each round beginning with another: what the
+machine is busy with besides meets all alike.
 Owns the links and the samples. Must not judge them.
 """
 
@@ -20,13 +21,13 @@ from bench.kernel import links, peers, tunnels
 from tests.bed.bed import Bed
 from tests.kernel.conftest import tls_stat
 
-PLAIN, ENCRYPTED, STOCK, STUNNEL, WIREGUARD, PYUSBIP = WAYS = (
+PLAIN, ENCRYPTED, STOCK, STUNNEL, WIREGUARD, PYTHON = WAYS = (
     "plain",
     "encrypted",
     "stock",
     "stunnel",
     "wireguard",
-    "pyusbip",
+    "python",
 )
 DIRECTIONS = ("read", "write")
 BLOCKS = {"4 KiB": (4 << 10, 512 << 10), "1 MiB": (1 << 20, 4 << 20)}
@@ -55,10 +56,11 @@ def linked(bed: Bed) -> Iterator[dict[str, str]]:
     for node in (a, b):
         node.push(Path(__file__).with_name("guest_copy.py"), "/run/bed/guest_copy.py")
     with ExitStack() as stack:
-        for serial in serials.values():
+        sticks = {way: serial for way, serial in serials.items() if way != PYTHON}
+        for serial in sticks.values():
             a.call("gadget.storage", serial, SIZE_MIB)
             stack.callback(a.call, "gadget.remove", serial)
-        busids = {way: a.call("usb.wait", s, child="disks")["busid"] for way, s in serials.items()}
+        busids = {way: a.call("usb.wait", s, child="disks")["busid"] for way, s in sticks.items()}
         stack.callback(a.call, "usb.release_all")
         for server in (links.served(bed), links.served(bed, plain), links.stock_served(bed)):
             stack.enter_context(server)
@@ -73,10 +75,8 @@ def linked(bed: Bed) -> Iterator[dict[str, str]]:
         for way, options in stock.items():
             a.run(f"usbip bind -b {busids[way]}")
             b.run(f"usbip {options} -b {busids[way]}")
-        # It sets the configuration before it lets the kernel's driver go, which Linux refuses.
-        a.sh(f"echo {busids[PYUSBIP]}:1.0 >/sys/bus/usb/drivers/usb-storage/unbind")
-        options = stack.enter_context(peers.pyusbip(bed))
-        b.run(f"usbip {options} -b {peers.pyusbip_busid(a, busids[PYUSBIP])}")
+        options = stack.enter_context(peers.python_disk(bed, serials[PYTHON], SIZE_MIB))
+        b.run(f"usbip {options} -b {peers.PYTHON_BUSID}")
         yield {
             way: b.call("usb.wait", serial, imported=True, child="disks")["disks"][0]
             for way, serial in serials.items()

@@ -20,14 +20,15 @@ from pathlib import Path
 
 from tests.bed.bed import Bed
 from tests.bed.cache import digest, entry
-from tests.bed.node import Node
 
-PACKAGES = ("libusb-1.0-0",)
-PYTHON = ("pyusbip==2.0.1", "libusb1==3.4.0")
-"""A server that reads and writes devices by libusb, each URB through Python."""
+PYTHON = ("usbip==0.7.0",)
+"""Devices in pure Python: each URB is read, answered and written by it. What exports real devices,
+pyusbip 2.0.1, does not serve a disk here: it attaches, no bulk transfer comes back, and its server
+ends with the kernel's first unlink."""
 PYTHON_PORT = 3260
+PYTHON_BUSID = "1-1"
 GO = "/run/bench/go-usbip"
-_FOLDER = "/run/bench/pyusbip"
+_FOLDER = "/run/bench/python"
 
 
 def go_tool() -> Path | None:
@@ -45,24 +46,19 @@ def push_go(bed: Bed) -> None:
 
 
 @contextmanager
-def pyusbip(bed: Bed) -> Iterator[str]:
-    """The server on node a; yields the options of b's usbip for it."""
+def python_disk(bed: Bed, serial: str, mib: int) -> Iterator[str]:
+    """A disk of node a's memory, served by Python; yields the options of b's usbip for it."""
     a = bed["a"]
     a.push(_python(), f"{_FOLDER}.tar")
+    a.push(Path(__file__).with_name("guest_disk.py"), "/run/bench/guest_disk.py")
     a.sh(f"mkdir -p {_FOLDER}; tar -xf {_FOLDER}.tar -C {_FOLDER}")
-    words = ["--host", "0.0.0.0", "--port", str(PYTHON_PORT), "--no-control-plane"]
-    server = a.start(["python3", "-m", "pyusbip", *words], env={"PYTHONPATH": _FOLDER})
+    words = ["python3", "/run/bench/guest_disk.py", str(PYTHON_PORT), serial, str(mib)]
+    server = a.start(words, env={"PYTHONPATH": _FOLDER})
     try:
         server.wait_for("ready", timeout=60)
         yield f"--tcp-port {PYTHON_PORT} attach -r {a.ip}"
     finally:
         server.stop()
-
-
-def pyusbip_busid(node: Node, busid: str) -> str:
-    """What pyusbip calls a device: its bus and its number on it, not its port."""
-    device = f"/sys/bus/usb/devices/{busid}"
-    return node.sh(f"echo $(cat {device}/busnum)-$(cat {device}/devnum)")
 
 
 def _python() -> Path:
@@ -73,4 +69,4 @@ def _python() -> Path:
         with tarfile.open(folder / "tree.tar", "w") as archive:
             archive.add(tree, arcname=".")
 
-    return entry("bench-peers", digest(PYTHON, "v1"), build) / "tree.tar"
+    return entry("bench-peers", digest(PYTHON, "v2"), build) / "tree.tar"

@@ -2,7 +2,7 @@
 """A disk of node a read and written on node b, past the page cache, over six kinds of link.
 
 The yardstick is our plain link. `stock` is Debian's usbip, which `stunnel` and `wireguard` carry;
-`pyusbip` is a server in pure Python from PyPI, from which Debian's usbip attaches; `encrypted` is
+`python` is a disk of pure Python (PyPI), to which Debian's usbip attaches; `encrypted` is
 our link as it is by default, with the kernel's TLS.
 """
 
