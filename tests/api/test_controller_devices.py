@@ -428,7 +428,7 @@ async def test_a_list_in_pages_is_one_list_to_watch_from(
     for name in names:
         body = {"apiVersion": NUSB.api_version, "kind": NUSB.kind, "metadata": {"name": name}}
         await admin.create(NUSB, body)
-    found = await admin.list_all(NUSB, keep=lambda item: {"name": item["metadata"]["name"]})
+    found = await admin.list(NUSB, keep=lambda item: {"name": item["metadata"]["name"]})
     assert [item["name"] for item in found["items"]] == names
     await admin.delete(NUSB, names[0])
     async for event, item in admin.watch(NUSB, found["metadata"]["resourceVersion"]):

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from usbdra.kube.client import KubeClient
-from usbdra.kube.types import Kind, Object
+from usbdra.kube.types import Keep, Kind, Object
 
 
 class Counted:
@@ -26,11 +26,17 @@ class Counted:
         return await self._client.get(kind, name, namespace)
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Keep | None = None,
     ) -> Object:
         """See KubeClient.list."""
         self.made.append(f"list {kind.plural} {labels}{fields}")
-        return await self._client.list(kind, namespace, labels=labels, fields=fields)
+        return await self._client.list(kind, namespace, labels=labels, fields=fields, keep=keep)
 
     def watch(
         self,

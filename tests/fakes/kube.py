@@ -15,7 +15,7 @@ from copy import deepcopy
 from typing import Any
 
 from usbdra.kube import errors
-from usbdra.kube.types import POD, RESOURCE_SLICE, Kind, Object
+from usbdra.kube.types import POD, RESOURCE_SLICE, Keep, Kind, Object
 
 Event = tuple[int, str, Kind, Object]
 Id = tuple[str, str, str]
@@ -68,7 +68,13 @@ class FakeKube:
         return deepcopy(self._find(kind, name, namespace))
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Keep | None = None,
     ) -> Object:
         await self._turn()
         items = [
@@ -78,19 +84,8 @@ class FakeKube:
             and (namespace in (None, key[1]))
             and _selected(item, labels, fields)
         ]
+        items = [keep(item) for item in items] if keep else items
         return {"items": items, "metadata": {"resourceVersion": str(self._version)}}
-
-    async def list_all(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        keep: Callable[[Object], Object] = lambda item: item,
-    ) -> Object:
-        found = await self.list(kind, namespace, labels=labels, fields=fields)
-        return {**found, "items": [keep(item) for item in found["items"]]}
 
     async def watch(
         self,

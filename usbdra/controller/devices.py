@@ -15,7 +15,7 @@ from functools import partial
 from usbdra.controller.acting import carry_out
 from usbdra.controller.acts import Act, Apply, Patch, What
 from usbdra.controller.evictions import Evictions
-from usbdra.controller.mirror import Mirror, Trim, follow, trimmed
+from usbdra.controller.mirror import Mirror, follow, trimmed
 from usbdra.controller.news import changes, event
 from usbdra.controller.parts import Office
 from usbdra.controller.published import read_slice
@@ -33,6 +33,7 @@ from usbdra.kube.types import (
     POD,
     RESOURCE_CLAIM,
     RESOURCE_SLICE,
+    Keep,
     Kind,
     Object,
 )
@@ -71,7 +72,7 @@ class DevicesPart:
         office.dump.add("devices", self.queue.state)
         office.dump.add("evictions", self.evictions.queue.state)
         office.dump.add("world", lambda: asdict(self._world.numbers()))
-        trims: dict[What, Trim] = {
+        trims: dict[What, Keep] = {
             What.NODE_DEVICE: lambda item: trimmed(item, "spec", "status"),
             What.DEVICE: lambda item: trimmed(item, "status"),
             What.CLAIM: self._claim,

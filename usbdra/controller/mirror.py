@@ -11,16 +11,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from usbdra.kube import errors
-from usbdra.kube.types import Kind, Object
-from usbdra.kube.watch import Change, Key, PagedLister, Reflector, key_of
+from usbdra.kube.types import Keep, Kind, Object
+from usbdra.kube.watch import Change, Key, Lister, Reflector, key_of
 
 log = logging.getLogger(__name__)
 
-Trim = Callable[[Object], Object]
 MAX_GONE = 1024
 """Objects whose end is remembered: far more than writes that are under way at one time."""
 
@@ -44,9 +43,9 @@ class Mirror:
 
     def __init__(
         self,
-        api: PagedLister,
+        api: Lister,
         kind: Kind,
-        trim: Trim,
+        trim: Keep,
         on_change: OnChange,
         *,
         labels: str = "",
@@ -57,7 +56,7 @@ class Mirror:
         self._trim = trim
         self._on_change = on_change
         self._reflector = Reflector(
-            _Trimmed(api, trim), kind, labels=labels, fields=fields, on_error=self._note
+            api, kind, labels=labels, fields=fields, keep=trim, on_error=self._note
         )
         self._seen: dict[Key, tuple[str, int]] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
@@ -108,36 +107,6 @@ class Mirror:
 
     def _note(self, error: errors.ApiError) -> None:
         log.warning("%s: %s", self._kind.plural, error, extra={"reason": error.reason})
-
-
-class _Trimmed:
-    """A Lister that keeps of each object only what is needed."""
-
-    def __init__(self, api: PagedLister, trim: Trim) -> None:
-        self._api = api
-        self._trim = trim
-
-    async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
-    ) -> Object:
-        """See KubeClient.list_all."""
-        return await self._api.list_all(
-            kind, namespace, labels=labels, fields=fields, keep=self._trim
-        )
-
-    async def watch(
-        self,
-        kind: Kind,
-        resource_version: str,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-    ) -> AsyncIterator[tuple[str, Object]]:
-        """See KubeClient.watch."""
-        events = self._api.watch(kind, resource_version, namespace, labels=labels, fields=fields)
-        async for event, item in events:
-            yield event, item if event == "BOOKMARK" else self._trim(item)
 
 
 def _mark(item: Object) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from usbdra.controller.mirror import Mirror, trimmed
 from usbdra.kube.types import POD, Object
-from usbdra.kube.watch import Key, PagedLister
+from usbdra.kube.watch import Key, Lister
 
 OnPod = Callable[[Key, Object | None], None]
 
@@ -22,7 +22,7 @@ class NamedPods:
     """See module. `on_pod` gets each pod as it is, None when it is not there; `on_end` the key of
     one that is not followed any more. Call `want` whenever it may have changed; run `run`."""
 
-    def __init__(self, api: PagedLister, on_pod: OnPod, on_end: Callable[[Key], None]) -> None:
+    def __init__(self, api: Lister, on_pod: OnPod, on_end: Callable[[Key], None]) -> None:
         self._api = api
         self._on_pod = on_pod
         self._on_end = on_end

@@ -215,10 +215,9 @@ class Binder:
                 if busid not in self._host.entries():
                     return True  # another bind was quicker
                 device = usbdev.read(self._root, busid)
-                idle = device is not None and device.driver not in (None, STUB)
-                if device is None or not idle or self.record(busid) is not None:
+                if device is None or device.driver in (None, STUB):
                     continue
-                if self._in_use(busid) is not None:
+                if self.record(busid) is not None or self._in_use(busid) is not None:
                     continue
                 with suppress(OSError, ExportFailed, StateError):
                     await self._take(device, None, False, None, waiter)

@@ -16,7 +16,7 @@ from typing import Any
 from . import access as ways
 from . import errors
 from .access import Access
-from .types import POD, Kind, Object
+from .types import POD, Keep, Kind, Object
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -34,6 +34,10 @@ OnAnswer = Callable[[str, str], None]
 breaks after its beginning was heard of, `ok`, is heard of again."""
 _NOT_JSON = (ValueError, RecursionError)
 _VERBS = {"GET": "get", "POST": "create", "PUT": "replace", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _all_of_it(item: Object) -> Object:
+    return item
 
 
 def _nobody(verb: str, result: str) -> None:
@@ -99,49 +103,37 @@ class KubeClient:
         *,
         labels: str = "",
         fields: str = "",
+        keep: Keep | None = None,
     ) -> Object:
         """The whole list object (items, metadata.resourceVersion).
 
-        All of a kind comes in pages. A selection is asked for at once: it is small, and the server
-        has it from its cache, where pages may be read from etcd.
+        All of a kind comes in pages, and so does what a caller keeps a part of (`keep`): there
+        may be very many: a whole list of 40,000 objects is 140 MB, no server answers that in one
+        request's time, and parsed at once it would be all that a leader does for seconds. What is
+        not kept of an object goes with its page. The pages are of one moment; begun anew when the
+        server cannot tell of that any more. Raises ApiExpired when it never can.
+
+        Any other selection is asked for at once: it is small, and the server has it from its cache,
+        where pages may be read from etcd.
         """
-        if not (labels or fields):
-            return await self.list_all(kind, namespace)
         query = _selectors(labels, fields)
-        return await self._json("GET", kind.path(namespace), query=query, verb="list")
-
-    async def list_all(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        keep: Callable[[Object], Object] = lambda item: item,
-    ) -> Object:
-        """The same of a kind of which there may be very many: page by page.
-
-        A whole list of 40,000 objects is 140 MB, no server answers that in one request's time, and
-        parsed at once it would be all that a leader does for seconds. `keep` is what is kept of
-        each object: most of it goes with its page. The pages are of one moment; begun anew when
-        the server cannot tell of that any more. Raises ApiExpired when it never can.
-        """
+        if query and keep is None:
+            return await self._json("GET", kind.path(namespace), query=query, verb="list")
         for _ in range(PAGED_TRIES - 1):
             try:
-                return await self._pages(kind, namespace, labels, fields, keep)
+                return await self._pages(kind, namespace, query, keep or _all_of_it)
             except errors.ApiExpired:
                 continue
-        return await self._pages(kind, namespace, labels, fields, keep)
+        return await self._pages(kind, namespace, query, keep or _all_of_it)
 
     async def _pages(
         self,
         kind: Kind,
         namespace: str | None,
-        labels: str,
-        fields: str,
-        keep: Callable[[Object], Object],
+        selectors: Mapping[str, str],
+        keep: Keep,
     ) -> Object:
-        query, items = _selectors(labels, fields) | {"limit": str(PAGE)}, []
+        query, items = {**selectors, "limit": str(PAGE)}, []
         while True:
             page = await self._json("GET", kind.path(namespace), query=query, verb="list")
             items += [keep(item) for item in page.get("items") or ()]

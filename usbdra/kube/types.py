@@ -7,11 +7,14 @@ drop fields they do not know, which is what dropped-field detection must be able
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 Object: TypeAlias = dict[str, Any]
 """One API object: apiVersion, kind, metadata, spec, status ... as decoded JSON."""
+Keep: TypeAlias = Callable[[Object], Object]
+"""What is kept of an object by who does not need all of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from . import errors
-from .types import Kind, Object
+from .types import Keep, Kind, Object
 
 Key = tuple[str, str]
 """(namespace or "", name)."""
@@ -38,7 +38,13 @@ class Lister(Protocol):
     """The two verbs of KubeClient that a reflector needs."""
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Keep | None = None,
     ) -> Object:
         """See KubeClient.list."""
         ...
@@ -56,36 +62,11 @@ class Lister(Protocol):
         ...
 
 
-class PagedLister(Protocol):
-    """The two verbs of KubeClient that a mirror needs."""
-
-    async def list_all(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        keep: Callable[[Object], Object] = ...,
-    ) -> Object:
-        """See KubeClient.list_all."""
-        ...
-
-    def watch(
-        self,
-        kind: Kind,
-        resource_version: str,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-    ) -> AsyncIterator[tuple[str, Object]]:
-        """See KubeClient.watch."""
-        ...
-
-
 class Reflector:
-    """Mirrors one selection of one kind into `cache` and yields what changed."""
+    """Mirrors one selection of one kind into `cache` and yields what changed.
+
+    keep: what is kept of each object, where that is not all of it.
+    """
 
     def __init__(
         self,
@@ -95,6 +76,7 @@ class Reflector:
         *,
         labels: str = "",
         fields: str = "",
+        keep: Keep | None = None,
         on_error: Callable[[errors.ApiError], None] = lambda _: None,
         backoff: tuple[float, float] = (0.5, 30.0),
     ) -> None:
@@ -103,6 +85,7 @@ class Reflector:
         self._kind = kind
         self._namespace = namespace
         self._selectors = {"labels": labels, "fields": fields}
+        self._keep = keep
         self._on_error = on_error
         self._backoff = backoff
         self._heard = -math.inf
@@ -123,7 +106,9 @@ class Reflector:
         while True:
             try:
                 if not version:
-                    listed = await self._client.list(self._kind, self._namespace, **self._selectors)
+                    listed = await self._client.list(
+                        self._kind, self._namespace, keep=self._keep, **self._selectors
+                    )
                     version = listed["metadata"]["resourceVersion"]
                     self._heard = asyncio.get_running_loop().time()
                     for change in self._replace(listed.get("items") or []):
@@ -134,7 +119,7 @@ class Reflector:
                     version, pause = item["metadata"]["resourceVersion"], low
                     self._heard = asyncio.get_running_loop().time()
                     if event != "BOOKMARK":
-                        yield self._apply(event, item)
+                        yield self._apply(event, self._keep(item) if self._keep else item)
             except errors.ApiExpired:
                 version = ""
             except errors.ApiError as error:

@@ -202,7 +202,7 @@ class Pages(Server):
 
 async def paged(server: Pages) -> Any:
     async with serving(server=server) as (_, client):
-        return await client.list_all(
+        return await client.list(
             RESOURCE_SLICE, fields="spec.driver=d", keep=lambda item: {"kept": item["metadata"]}
         )
 

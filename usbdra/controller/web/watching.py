@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
-from usbdra.controller.mirror import Mirror, Trim
+from usbdra.controller.mirror import Mirror
 from usbdra.controller.web import rows
 from usbdra.controller.web.board import Board
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import NAMESPACE, RESOURCE_CLAIM, RESOURCE_SLICE, Kind, Object
-from usbdra.kube.watch import Key, PagedLister
+from usbdra.kube.types import NAMESPACE, RESOURCE_CLAIM, RESOURCE_SLICE, Keep, Kind, Object
+from usbdra.kube.watch import Key, Lister
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ def kinds(contract: Contract) -> dict[str, Kind]:
 class Watched:
     """One spell of watching: a board, whether it is filled, and news of it."""
 
-    def __init__(self, api: PagedLister, contract: Contract) -> None:
+    def __init__(self, api: Lister, contract: Contract) -> None:
         self.board = Board()
         self._news = asyncio.Event()
         fields = {rows.SLICES: f"spec.driver={contract.driver}"}
@@ -99,7 +99,7 @@ class Watching:
     """Hands out the spell that runs, starts one for the first viewer, ends it after the last."""
 
     def __init__(
-        self, api: PagedLister, contract: Contract, linger_seconds: float = LINGER_SECONDS
+        self, api: Lister, contract: Contract, linger_seconds: float = LINGER_SECONDS
     ) -> None:
         self.viewers = 0
         self._api = api
@@ -139,7 +139,7 @@ class Watching:
             await watched.stop()
 
 
-def _trim(read: rows.Reader) -> Trim:
+def _trim(read: rows.Reader) -> Keep:
     """What a mirror keeps of an object: its identity, and its row."""
 
     def trim(item: Object) -> Object:
