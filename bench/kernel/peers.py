@@ -11,15 +11,12 @@ CGO_ENABLED=0 GOWORK=off, and names the program in BENCH_GO_USBIP.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests.bed.bed import Bed
-from tests.bed.cache import digest, entry
+from tests.bed.wheel import wheels_of
 
 PYTHON = ("usbip==0.7.0",)
 """Devices in pure Python: each URB is read, answered and written by it. What exports real devices,
@@ -28,7 +25,8 @@ ends with the kernel's first unlink."""
 PYTHON_PORT = 3260
 PYTHON_BUSID = "1-1"
 GO = "/run/bench/go-usbip"
-_FOLDER = "/run/bench/python"
+_WHEEL = "/run/bench/usbip.whl"
+"""Python imports from it as it is."""
 
 
 def go_tool() -> Path | None:
@@ -49,24 +47,13 @@ def push_go(bed: Bed) -> None:
 def python_disk(bed: Bed, serial: str, mib: int) -> Iterator[str]:
     """A disk of node a's memory, served by Python; yields the options of b's usbip for it."""
     a = bed["a"]
-    a.push(_python(), f"{_FOLDER}.tar")
+    (wheel,) = wheels_of(list(PYTHON)).glob("usbip-*.whl")
+    a.push(wheel, _WHEEL)
     a.push(Path(__file__).with_name("guest_disk.py"), "/run/bench/guest_disk.py")
-    a.sh(f"mkdir -p {_FOLDER}; tar -xf {_FOLDER}.tar -C {_FOLDER}")
     words = ["python3", "/run/bench/guest_disk.py", str(PYTHON_PORT), serial, str(mib)]
-    server = a.start(words, env={"PYTHONPATH": _FOLDER})
+    server = a.start(words, env={"PYTHONPATH": _WHEEL})
     try:
         server.wait_for("ready", timeout=60)
         yield f"--tcp-port {PYTHON_PORT} attach -r {a.ip}"
     finally:
         server.stop()
-
-
-def _python() -> Path:
-    def build(folder: Path) -> None:
-        tree = folder / "tree"
-        argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
-        subprocess.run([*argv, "--target", str(tree), *PYTHON], check=True, timeout=600)
-        with tarfile.open(folder / "tree.tar", "w") as archive:
-            archive.add(tree, arcname=".")
-
-    return entry("bench-peers", digest(PYTHON, "v2"), build) / "tree.tar"

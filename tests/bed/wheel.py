@@ -49,7 +49,7 @@ def _download(folder: Path, requirements: list[str]) -> None:
     run([*argv, *requirements], timeout=900)
 
 
-def _wheels(requirements: list[str]) -> Path:
+def wheels_of(requirements: list[str]) -> Path:
     """Folder with the wheels of some requirements and all they need."""
     wanted = sorted(requirements)
 
@@ -62,7 +62,7 @@ def _wheels(requirements: list[str]) -> Path:
 
 def build_wheels(requirements: list[str]) -> Path:
     """Folder with the wheels of some requirements and of what the project's own build needs."""
-    return _wheels([*requirements, *_project()["build-system"]["requires"], "wheel"])
+    return wheels_of([*requirements, *_project()["build-system"]["requires"], "wheel"])
 
 
 def _in_builder(folder: Path, wheels: Path, script: str) -> None:
@@ -115,7 +115,7 @@ def native_digest() -> str:
 
 def _environment(name: str, requirements: list[str], own: Path | None, extra: Path | None) -> Path:
     """Image with a Python environment for /opt/NAME, plus a folder copied beside it."""
-    wheels = _wheels(requirements)
+    wheels = wheels_of(requirements)
     parts = [name, wheels.name, builder_tree().parent.name, "v2"]
     parts += [own.parent.name] if own else []
     parts += [tree_digest([extra])] if extra else []

@@ -90,6 +90,13 @@ def usb_claim(name: str, where: str, **fields: Any) -> Object:
     return claim(name, requests(where), ties(), config)
 
 
+def assigned_disk(name: str, stick: str, namespace: str) -> Object:
+    """A namespace's own claim for the stick that is assigned to it, as a disk that a pod reads."""
+    asked = requests(serial(stick), tolerations=[assigned_to(namespace)])
+    config = parameters(["usb"], owner={"uid": 1000, "gid": 1000}, childNodes=["block"])
+    return claim(name, asked, ties(), [config])
+
+
 def consumer(
     name: str,
     claim_names: str | Mapping[str, str],

@@ -57,6 +57,11 @@ class Space:
         )
         return found
 
+    def restarts(self, pod: str) -> int:
+        """How often the pod's containers were started anew."""
+        status = self.api.core.read_namespaced_pod(pod, self.name).status
+        return sum(one.restart_count for one in status.container_statuses)
+
     def phase(self, pod: str) -> str:
         """The pod's phase now."""
         return str(self.api.core.read_namespaced_pod(pod, self.name).status.phase)

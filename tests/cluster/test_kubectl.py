@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.assigning import kubectl_usb
 from tests.cluster.bed import ClusterBed
 from tests.cluster.claims import consumer, serial, usb_claim
 from tests.cluster.driver import GROUP
 from tests.cluster.gadgets import Gadgets
 from tests.cluster.space import Space
-from usbdra.cli.kubectl.program import program
-from usbdra.cli.main import run
 
 DISK = "/dev/usbdra/usb/block0"
 Plugin = Callable[..., tuple[int, str]]
@@ -25,12 +24,9 @@ Plugin = Callable[..., tuple[int, str]]
 @pytest.fixture
 def plugin(usb: ClusterBed, capfd: pytest.CaptureFixture[str]) -> Plugin:
     """Run `kubectl usb` as an administrator; exit code and what was said."""
-    path = usb.plane.admin_kubeconfig
 
     def call(*words: str) -> tuple[int, str]:
-        capfd.readouterr()
-        code = run([*words, "--kubeconfig", str(path)], program, "kubectl usb")
-        out, err = capfd.readouterr()
+        code, out, err = kubectl_usb(usb, capfd, *words)
         return code, out + err
 
     return call

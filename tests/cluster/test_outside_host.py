@@ -16,21 +16,20 @@ from pathlib import Path
 import pytest
 
 from tests.bed.bed import NodeSpec
-from tests.bed.node import Node, Process
+from tests.bed.node import Node
 from tests.bed.progress import say, step
 from tests.bed.wheel import project_image
 from tests.cluster import driver, faults
-from tests.cluster.assigning import assign
+from tests.cluster.assigning import assign, kubectl_usb
 from tests.cluster.bed import ClusterBed
-from tests.cluster.claims import Object, assigned_to, claim, parameters, requests, serial, ties
+from tests.cluster.claims import assigned_disk
 from tests.cluster.conftest import logs_folder
 from tests.cluster.faults import DISK, Reading, reader
 from tests.cluster.gadgets import Gadgets
 from tests.cluster.leftovers import but_place, look_at, wait_clean
 from tests.cluster.space import Space
 from tests.kernel.conftest import tls_stat
-from usbdra.cli.kubectl.program import program
-from usbdra.cli.main import run
+from tests.kernel.product import serving
 
 HOST, NODE = "pi", "b"
 VALUES = {"outsideHosts.enabled": "true", "requireAssignment": "true"}
@@ -59,25 +58,11 @@ def plugin(bed: ClusterBed, capfd: pytest.CaptureFixture[str]) -> Plugin:
     """Run `kubectl usb` as an administrator; exit code and what it printed."""
 
     def call(*words: str) -> tuple[int, str]:
-        capfd.readouterr()
-        path = str(bed.plane.admin_kubeconfig)
-        code = run([*words, "--kubeconfig", path], program, "kubectl usb")
-        out, err = capfd.readouterr()
+        code, out, err = kubectl_usb(bed, capfd, *words)
         sys.stderr.write(err)
         return code, out
 
     return call
-
-
-@contextlib.contextmanager
-def serving(pi: Node) -> Iterator[Process]:
-    """`usbdra serve` with what the cluster signed."""
-    server = pi.start(["usbdra", "serve"])
-    try:
-        server.wait_for("serving", WAIT_S)
-        yield server
-    finally:
-        server.stop()
 
 
 def test_a_pod_has_a_device_of_a_host_outside_and_has_it_again_after_each_fault(
@@ -85,13 +70,13 @@ def test_a_pod_has_a_device_of_a_host_outside_and_has_it_again_after_each_fault(
 ) -> None:
     pi, gadgets, space = bed.machine(HOST), Gadgets(bed), Space(bed.api)
     add_host(pi, plugin, tmp_path)
-    with serving(pi) as server:
+    with serving(pi, timeout=WAIT_S) as server:
         stick = gadgets.plug(HOST, SERIAL, size_mib=4)
         stick.fill()
         name, busid = gadgets.published(SERIAL)["name"], stick.at_home("disks")["busid"]
         before, links = look_at(bed.bed.nodes), encrypted(bed)
         assign(bed, name, space.name)
-        space.apply(disk_claim(space.name), reader("user", "stick", NODE))
+        space.apply(assigned_disk("stick", SERIAL, space.name), reader("user", "stick", NODE))
         bed.api.wait_pod("user", space.name, timeout=WAIT_S)
         reading = Reading(bed, NODE, space, "user")
         reading.wait(timeout=WAIT_S)
@@ -107,7 +92,7 @@ def test_a_pod_has_a_device_of_a_host_outside_and_has_it_again_after_each_fault(
         server.signal(signal.SIGKILL)
         server.wait()
         reading.wait()
-        with serving(pi):
+        with serving(pi, timeout=WAIT_S):
             reading.wait()
             bed.api.kubectl("wait", "nusb", name, "--for=condition=Ready", "--timeout=120s")
             assert reading.failures() == []
@@ -131,7 +116,7 @@ def test_a_pod_has_a_device_of_a_host_outside_and_has_it_again_after_each_fault(
                     bed.bed.restore(HOST)
             space.devices("stick")
             bed.api.kubectl("wait", "nusb", name, "--for=condition=Ready", "--timeout=60s")
-            assert restarts(bed, space, "user") == 0
+            assert space.restarts("user") == 0
             assert space.shell("user", f"sha256sum {DISK}").split()[0] == stick.sha256()
 
             # Its pod goes: the device is its host's own again, and nothing is left.
@@ -155,13 +140,6 @@ def add_host(pi: Node, plugin: Plugin, folder: Path) -> None:
     pi.run(["usbdra", "pki", "accept", "/root/pi.pem"])
 
 
-def disk_claim(namespace: str) -> Object:
-    """For the device that is assigned to the namespace, as a disk that the pod may read."""
-    asked = requests(serial(SERIAL), tolerations=[assigned_to(namespace)])
-    config = parameters(["usb"], owner={"uid": 1000, "gid": 1000}, childNodes=["block"])
-    return claim("stick", asked, ties(), [config])
-
-
 @contextlib.contextmanager
 def lost(reading: Reading) -> Iterator[None]:
     """What is done inside costs reads; afterwards they succeed again."""
@@ -177,9 +155,3 @@ def lost(reading: Reading) -> Iterator[None]:
 def encrypted(bed: ClusterBed) -> dict[str, int]:
     """How many connections of a machine are encrypted by its kernel: the controller's is, too."""
     return {name: tls_stat(bed.machine(name))["TlsCurrTxSw"] for name in (HOST, NODE)}
-
-
-def restarts(bed: ClusterBed, space: Space, pod: str) -> int:
-    """How often the pod's containers were started anew."""
-    status = bed.api.core.read_namespaced_pod(pod, space.name).status
-    return sum(one.restart_count for one in status.container_statuses)

@@ -30,11 +30,13 @@ def certificates(bed: Bed) -> None:
 
 
 @contextmanager
-def serving(node: Node, *flags: str, env: dict[str, str] | None = None) -> Iterator[Process]:
+def serving(
+    node: Node, *flags: str, env: dict[str, str] | None = None, timeout: float = 30
+) -> Iterator[Process]:
     """`usbdra serve` while the block runs."""
     server = node.start(["usbdra", "serve", *flags], env=env)
     try:
-        server.wait_for("serving")
+        server.wait_for("serving", timeout)
         yield server
     finally:
         server.stop()

@@ -12,6 +12,7 @@ import pytest
 from tests.cluster.matrix import page, results
 from tests.cluster.matrix.acts import ACTS
 from tests.cluster.matrix.table import CELLS, NONSENSE, QUICK, Cell, Fault, Phase, Side, expected
+from tests.cluster.matrix.watching import Moment, Said
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = page.PAGE.read_text()
@@ -44,6 +45,19 @@ def test_every_fault_has_every_phase_and_side_or_a_reason() -> None:
 def test_results_are_of_cells_that_there_are() -> None:
     names = {str(cell) for cell in CELLS}
     assert results.load(page.DATA).keys() <= names
+
+
+def test_what_a_node_said_while_the_fault_was_made_is_known_at_once() -> None:
+    """`ss -K` ends the link and returns later: a kernel that says so in between has said it."""
+    said, moment = Said("b"), Moment(before=10.0, begun=10.4)
+    said.add(9.0, ["kernel 0 0"])
+    with pytest.raises(TimeoutError, match="b did not say it"):
+        moment.until(said, lambda line: line == "kernel 0 0", 0.0)
+    said.add(10.2, ["kernel 0 0"])
+    said.add(12.44, ["kernel 1 0"])
+    assert moment.until(said, lambda line: line == "kernel 0 0", 0.0) == 0.0
+    assert moment.until(said, lambda line: line == "kernel 1 0", 0.0) == 2.0
+    assert said.lines(10.0, 10.4) == ["-0.2 kernel 0 0", "+2.0 kernel 1 0"]
 
 
 def test_a_page_without_marks_is_refused() -> None:

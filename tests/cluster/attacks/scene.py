@@ -23,14 +23,11 @@ from tests.cluster.attacks.forger import Forger
 from tests.cluster.bed import ClusterBed
 from tests.cluster.claims import (
     Object,
-    assigned_to,
+    assigned_disk,
     claim,
     consumer,
     device,
-    parameters,
-    requests,
     serial,
-    ties,
 )
 from tests.cluster.driver import DRIVER, GROUP
 from tests.cluster.gadgets import Gadget, Gadgets
@@ -214,10 +211,7 @@ class Scene:
 
     def disk_claim(self, name: str) -> Object:
         """The owner's own claim for the stick, as a disk that its pod's user may read."""
-        own = assigned_to(self.owner.name)
-        asked = requests(serial(self.stick.serial), tolerations=[own])
-        config = parameters(["usb"], owner={"uid": 1000, "gid": 1000}, childNodes=["block"])
-        return claim(name, asked, ties(), [config])
+        return assigned_disk(name, self.stick.serial, self.owner.name)
 
 
 @contextlib.contextmanager

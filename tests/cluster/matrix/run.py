@@ -25,7 +25,7 @@ from tests.cluster.leftovers import but_place, look_at, wait_clean
 from tests.cluster.matrix.acts import ACTS
 from tests.cluster.matrix.table import Cell, Expect, Fault, Phase, Side, expected
 from tests.cluster.matrix.together import Together
-from tests.cluster.matrix.watching import Observer, observed
+from tests.cluster.matrix.watching import Moment, Observer, observed
 from tests.cluster.space import Space
 
 EXPORTER, IMPORTER = "a", "b"
@@ -127,7 +127,8 @@ class Scene:
         self.seconds = BOOTED_SECONDS if together or cell.fault in _DOWN else SECONDS
         self.healed = 0.0
         self.missed = ""
-        self.begun = time.monotonic()
+        now = time.monotonic()
+        self.moment = Moment(now, now)
 
     def run(self) -> None:
         """All of it; raises what went wrong."""
@@ -151,18 +152,20 @@ class Scene:
 
     def lines(self) -> dict[str, list[str]]:
         """What the nodes said since the fault."""
-        return {name: one.lines(self.begun)[-40:] for name, one in self.stage.seen.items()}
+        moment, seen = self.moment, self.stage.seen
+        return {name: one.lines(moment.before, moment.begun)[-40:] for name, one in seen.items()}
 
     @contextlib.contextmanager
     def _fault(self) -> Iterator[None]:
-        """The fault is on inside; `begun` and `healed` say from when until when."""
+        """The fault is on inside; `moment` and `healed` say from when until when."""
         node = NODES[self.cell.side]
 
         def act() -> AbstractContextManager[None]:
             return ACTS[self.cell.fault](self.bed, node, self.stage.stick)
 
+        before = time.monotonic()
         with self.together.fault(act) if self.together else act():
-            self.begun = time.monotonic()
+            self.moment = Moment(before, time.monotonic())
             yield
         self.healed = time.monotonic()
         if self.cell.fault in _DOWN:
@@ -177,8 +180,6 @@ class Scene:
 
     def _preparing(self) -> None:
         self._ready()
-        if self.together:
-            self.together.start()
         self._apply()
         uid = self.space.claim(self.claim)["metadata"]["uid"]
         faults.wait_recorded(self.bed, IMPORTER, uid)
@@ -204,7 +205,7 @@ class Scene:
         self.found.failed_reads = len(reading.failures())
         if expect is Expect.NOTHING and self.found.failed_reads:
             raise AssertionError(f"reads failed: {reading.failures()[:3]}")
-        if expect is not Expect.RESTART and (count := self._restarts()):
+        if expect is not Expect.RESTART and (count := self.space.restarts(self.pod)):
             raise AssertionError(f"the container was started {count} times again")
         self._one_session()
 
@@ -213,8 +214,6 @@ class Scene:
         Reading(self.bed, IMPORTER, self.space, self.pod).wait()
         uid = self.space.claim(self.claim)["metadata"]["uid"]
         self._ready()
-        if self.together:
-            self.together.start()
         self.space.delete("pod", self.pod, "--wait=false", "--grace-period=1")
         if not self._releasing(uid):
             raise AssertionError("the claim was given back before the fault came")
@@ -251,21 +250,17 @@ class Scene:
         off = NODES[self.cell.side] if self.cell.fault in _DOWN else ""
         for name, (node, said) in wanted.items():
             if node != off:
-                at = self.stage.seen[node].wait(said, self.begun, self.seconds)
-                self.found.known[name] = round(at - self.begun, 1)
+                seen = self.stage.seen[node]
+                self.found.known[name] = self.moment.until(seen, said, self.seconds)
 
     def _attached_again(self) -> None:
         # the others' are attached as well, one of them perhaps before the fault was felt
-        since = self.healed if self.together else self.begun
+        since = self.healed if self.together else self.moment.before
         at = self.stage.seen[IMPORTER].wait(
             lambda line: line == "agent device attached", since, self.seconds
         )
         self.found.link = round(max(at - self.healed, 0.0), 1)
         self.space.devices(self.claim)
-
-    def _restarts(self) -> int:
-        pod = self.bed.api.core.read_namespaced_pod(self.pod, self.space.name)
-        return sum(status.restart_count for status in pod.status.container_statuses)
 
     def _one_session(self) -> None:
         """At most one session a device, and no port beside it."""
@@ -284,9 +279,11 @@ class Scene:
 
         Its claim goes its way all the same, so that the others have what they were told.
         """
+        if self.together is None:
+            return  # it began the fault itself, and its node may be off
         path = f"{faults.RECORDS}/{uid}.json"
         text = self.bed.machine(IMPORTER).run(["cat", path], check=False).out
-        if self.together and f'"{phase}"' not in text:
+        if f'"{phase}"' not in text:
             self.missed = f"the claim was no longer {phase} when the fault came: {text[:200]}"
 
     def _releasing(self, uid: str) -> bool:
@@ -347,7 +344,7 @@ def run_together(bed: ClusterBed, cells: Sequence[Cell]) -> list[Found]:
         first = stack.enter_context(Stage(bed, "TOGETHER0"))
         more = [Stage(bed, f"TOGETHER{n}", first.seen) for n in range(1, len(cells))]
         stages = [first, *map(stack.enter_context, more)]
-        together = Together(frozenset(cell.phase for cell in cells))
+        together = Together(len(cells))
         scenes = [Scene(on, cell, together) for on, cell in zip(stages, cells, strict=True)]
         before = look_at(bed.bed.nodes)
 

@@ -11,30 +11,22 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
-from tests.cluster.matrix.table import Phase
-
 MEET_S = 600.0
 """The slowest of the scenes has started its pod by then."""
-MOMENTS = frozenset({Phase.PREPARING, Phase.UNPREPARING})
-"""Phases that pass by themselves."""
 
 
 class Together:
-    """What the scenes of these phases share. Raises BrokenBarrierError where one of them failed."""
+    """What so many scenes share. Raises BrokenBarrierError where one of them failed."""
 
-    def __init__(self, phases: frozenset[Phase]) -> None:
-        self._ready = threading.Barrier(len(phases), timeout=MEET_S)
-        self._start = threading.Barrier(max(len(phases & MOMENTS), 1), timeout=MEET_S)
-        self._met = threading.Barrier(len(phases), timeout=MEET_S)
-        self._over = threading.Barrier(len(phases), timeout=2 * MEET_S)
+    def __init__(self, scenes: int) -> None:
+        self._ready = threading.Barrier(scenes, timeout=MEET_S)
+        self._met = threading.Barrier(scenes, timeout=MEET_S)
+        self._over = threading.Barrier(scenes, timeout=2 * MEET_S)
 
     def ready(self) -> None:
-        """A scene has what it needs before its phase: nobody is in one before all have."""
+        """A scene has what it needs before its phase: nobody is in one before all have, and those
+        whose phase passes by itself begin it then."""
         self._ready.wait()
-
-    def start(self) -> None:
-        """A scene whose phase will pass begins it, with all the others of that kind."""
-        self._start.wait()
 
     @contextlib.contextmanager
     def fault(self, act: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
@@ -46,5 +38,5 @@ class Together:
 
     def give_up(self) -> None:
         """A scene failed: nobody waits for it."""
-        for barrier in (self._ready, self._start, self._met, self._over):
+        for barrier in (self._ready, self._met, self._over):
             barrier.abort()
