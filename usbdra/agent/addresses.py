@@ -15,8 +15,9 @@ from collections.abc import Callable
 from usbdra.agent.nodewatch import Seen
 from usbdra.errors import Refused
 from usbdra.kube.addresses import internal_addresses
-from usbdra.kube.reading import Api, read
+from usbdra.kube.reading import read
 from usbdra.kube.types import NODE, Object
+from usbdra.kube.verbs import Gets
 from usbdra.types import NodeName
 
 SECONDS = 30.0
@@ -37,7 +38,7 @@ def nothing_watched(node: NodeName) -> Seen | None:
 class NodeAddresses:
     """InternalIPs by node name: between them go the links."""
 
-    def __init__(self, api: Api, watched: Watched = nothing_watched) -> None:
+    def __init__(self, api: Gets, watched: Watched = nothing_watched) -> None:
         self._api = api
         self._watched = watched
         self._known: OrderedDict[NodeName, tuple[float, Facts]] = OrderedDict()

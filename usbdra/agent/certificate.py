@@ -21,8 +21,9 @@ from usbdra.agent.options import AgentOptions
 from usbdra.errors import ConfigError, UsbdraError
 from usbdra.kube.addresses import internal_addresses
 from usbdra.kube.signing import ask
-from usbdra.kube.types import CONFIG_MAP, NODE, Kind, Object
-from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.kube.types import CONFIG_MAP, NODE, Object
+from usbdra.kube.verbs import Creates, Gets, Lister
+from usbdra.kube.watch import Change, Reflector
 from usbdra.pki import held, sets, trust
 from usbdra.pki.authority import Pair, new_key, read_certificates
 from usbdra.pki.request import make_request
@@ -40,16 +41,8 @@ LOOK_AGAIN = 3600.0
 """Longest pause in seconds: clocks are set and machines sleep while we wait, addresses change."""
 
 
-class Api(Lister, Protocol):
+class Api(Lister, Gets, Creates, Protocol):
     """The verbs of KubeClient that a certificate needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from usbdra.agent.linkrates import Numbers, Sample, numbers
 from usbdra.errors import KernelUnsupported, UsbdraError
-from usbdra.kube.types import RESOURCE_CLAIM, Kind, Object
+from usbdra.kube.types import RESOURCE_CLAIM
+from usbdra.kube.verbs import Gets
 from usbdra.plugin.contracts import Reporter
 from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord
 from usbdra.transport.measure import Counters
@@ -29,14 +30,6 @@ Entries = Sequence[Mapping[str, Any]]
 Key = tuple[Any, Any, Any]
 
 
-class Api(Protocol):
-    """The verb of KubeClient that this needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
-
-
 class LinkReports:
     """The plugin's Reporter, passed on to `reporter`, with links' numbers added. Run `run`.
 
@@ -46,7 +39,7 @@ class LinkReports:
     def __init__(
         self,
         reporter: Reporter,
-        api: Api,
+        api: Gets,
         driver: str,
         records: Callable[[], Iterable[ClaimRecord]],
         count: Callable[[], Mapping[Endpoints, Counters]],

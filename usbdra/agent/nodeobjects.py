@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
 from usbdra.kube.types import Object
-from usbdra.kube.watch import Change, Lister, Reflector, Synced
+from usbdra.kube.verbs import Lister
+from usbdra.kube.watch import Change, Reflector, Synced
 from usbdra.types import NodeName
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from usbdra.kube.types import NODE, Object
-from usbdra.kube.watch import Lister, Reflector
+from usbdra.kube.verbs import Lister
+from usbdra.kube.watch import Reflector
 from usbdra.types import NodeName
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,8 @@ from usbdra.kube import errors
 from usbdra.kube.custom import GRANT_SIGNER, Contract
 from usbdra.kube.signing import Api as Asking
 from usbdra.kube.signing import ask
-from usbdra.kube.types import NODE, Kind, Object
+from usbdra.kube.types import NODE
+from usbdra.kube.verbs import Gets
 from usbdra.pki import files
 from usbdra.pki.authority import Pair, new_key, read_certificates
 from usbdra.pki.grants import Grant
@@ -32,12 +33,8 @@ ANSWER_SECONDS = 20.0
 """For the controller's answer: the kubelet waits 45 s for all of Prepare."""
 
 
-class Api(Asking, Protocol):
+class Api(Asking, Gets, Protocol):
     """The verbs of KubeClient that grants need."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
 
 
 class Shown:

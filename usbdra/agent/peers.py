@@ -23,8 +23,9 @@ from usbdra.exporter.fence import Allowed, no_fence
 from usbdra.importer.dial import Link, dial
 from usbdra.kube import errors
 from usbdra.kube.addresses import internal_addresses
-from usbdra.kube.reading import Api, read
+from usbdra.kube.reading import read
 from usbdra.kube.types import NODE, RESOURCE_CLAIM
+from usbdra.kube.verbs import Gets
 from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRecord, ClaimRef, Route
 from usbdra.state.exports import Session
@@ -73,7 +74,7 @@ class Dialler:
 
     def __init__(
         self,
-        api: Api,
+        api: Gets,
         identity: Callable[[], Identity],
         port: int,
         encryption: Encryption,
@@ -262,7 +263,7 @@ class ClaimGuard:
 
     def __init__(
         self,
-        api: Api,
+        api: Gets,
         driver: str,
         node: NodeName,
         held_here: Callable[[DeviceName], ClaimRef | None],
@@ -322,7 +323,7 @@ class ClaimGuard:
 class LiveClaims:
     """The plugin's Claims: every answer is read from the API server now."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Gets) -> None:
         self._api = api
 
     async def get(self, namespace: str, name: str) -> Mapping[str, Any] | None:

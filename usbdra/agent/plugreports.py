@@ -10,34 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from usbdra.agent.outbox import BACKOFF, keep_sending
 from usbdra.hotplug.qemu import Address
 from usbdra.kube import errors
 from usbdra.kube.types import Kind, Object
+from usbdra.kube.verbs import Applies
 from usbdra.state.plugs import PlugRecord
 
 log = logging.getLogger(__name__)
 
 MANAGER = "usbdra-agent"
 """Of all agents: the next node's word replaces this one's."""
-
-
-class Api(Protocol):
-    """The verb of KubeClient that reporting needs."""
-
-    async def apply(
-        self,
-        kind: Kind,
-        body: Object,
-        *,
-        manager: str,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> Object:
-        """See KubeClient.apply."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +34,7 @@ class _Word:
 class PlugReports:
     """Run `run`; everything else only queues. A word that was said last is not repeated."""
 
-    def __init__(self, api: Api, kind: Kind, *, backoff: tuple[float, float] = BACKOFF) -> None:
+    def __init__(self, api: Applies, kind: Kind, *, backoff: tuple[float, float] = BACKOFF) -> None:
         self._api = api
         self._kind = kind
         self._backoff = backoff

@@ -31,7 +31,8 @@ from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
 from usbdra.kube.types import Object
-from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.kube.verbs import Lister
+from usbdra.kube.watch import Change, Reflector
 from usbdra.plugin.threads import in_thread
 from usbdra.slices.limits import digest
 from usbdra.state.claims import ClaimRecord, ClaimRef, DeviceRecord, Held, Phase

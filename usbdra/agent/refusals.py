@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable
 from usbdra.errors import UsbdraError
 from usbdra.exporter.broker import GrantRequest, Peer
 from usbdra.exporter.rate import Bucket
-from usbdra.kube.reading import Api, read
+from usbdra.kube.reading import read
 from usbdra.kube.types import RESOURCE_CLAIM
+from usbdra.kube.verbs import Gets
 from usbdra.state.claims import ClaimRef
 from usbdra.types import NodeName
 
@@ -35,7 +36,7 @@ Tell = Callable[[ClaimRef, str, str, bool], Awaitable[None]]
 class RefusalEvents:
     """See guard.OnRefused. `run` does the work; a call only queues."""
 
-    def __init__(self, api: Api, node: NodeName, tell: Tell) -> None:
+    def __init__(self, api: Gets, node: NodeName, tell: Tell) -> None:
         self._api = api
         self._node = node
         self._tell = tell

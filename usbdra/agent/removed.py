@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from usbdra.agent.nodewatch import NodeWatches, Seen
 from usbdra.exporter.lease import Ports
-from usbdra.kube.watch import Lister
+from usbdra.kube.verbs import Lister
 from usbdra.state.exports import Session
 from usbdra.types import DeviceName, NodeName
 

@@ -19,7 +19,8 @@ from typing import Any, Protocol
 from usbdra.agent.outbox import BACKOFF, keep_sending
 from usbdra.events import MAX_NOTE, event_body, event_name
 from usbdra.kube import errors
-from usbdra.kube.types import EVENT, RESOURCE_CLAIM, Kind, Object
+from usbdra.kube.types import EVENT, RESOURCE_CLAIM, Object
+from usbdra.kube.verbs import Applies, Creates, Gets, Merges
 from usbdra.state.claims import ClaimRecord, ClaimRef
 from usbdra.tracing.spans import Span, current, span, under
 from usbdra.types import NodeName
@@ -31,40 +32,8 @@ REPEAT_SECONDS = 60.0
 """The same Event of the same claim is not told again within this time."""
 
 
-class Api(Protocol):
+class Api(Gets, Creates, Applies, Merges, Protocol):
     """The verbs of KubeClient that reporting needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
-
-    async def apply(
-        self,
-        kind: Kind,
-        body: Object,
-        *,
-        manager: str,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> Object:
-        """See KubeClient.apply."""
-        ...
-
-    async def merge(
-        self,
-        kind: Kind,
-        name: str,
-        patch: Object,
-        *,
-        namespace: str | None = None,
-        subresource: str = "",
-    ) -> Object:
-        """See KubeClient.merge."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

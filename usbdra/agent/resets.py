@@ -18,8 +18,8 @@ from usbdra.agent.options import AgentOptions
 from usbdra.errors import StateError, UsbdraError
 from usbdra.kube import resets
 from usbdra.kube.custom import Contract
-from usbdra.kube.resets import Api
 from usbdra.kube.types import Object
+from usbdra.kube.verbs import Creates
 from usbdra.kube.watch import Change, Key, Synced
 from usbdra.locks import ProcessLock
 from usbdra.resetword import RESET, Request
@@ -39,7 +39,7 @@ class Resets:
 
     def __init__(
         self,
-        api: Api,
+        api: Creates,
         objects: NodeObjects,
         names: Contract,
         node: NodeName,
@@ -61,7 +61,7 @@ class Resets:
         objects.listen(self._hear)
 
     @classmethod
-    def of_node(cls, api: Api, objects: NodeObjects, options: AgentOptions, act: Act) -> Resets:
+    def of_node(cls, api: Creates, objects: NodeObjects, options: AgentOptions, act: Act) -> Resets:
         """With records and lock where this node keeps them."""
         store = RecordStore(options.state_dir / "resets", ResetSchema())
         lock = ProcessLock(options.run_dir / "resets.lock")

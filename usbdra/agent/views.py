@@ -11,11 +11,12 @@ from a moment ago is not proof of anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from usbdra.discovery.snapshot import Snapshot
 from usbdra.kube import errors
-from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
+from usbdra.kube.types import RESOURCE_SLICE
+from usbdra.kube.verbs import Gets
 from usbdra.plugin.config import Target
 from usbdra.plugin.contracts import DirectFact, Fact, UsbFact, VhciFact
 from usbdra.slices.build import parse_link, slice_name
@@ -29,19 +30,11 @@ MAX_SLICES = 64
 """Of a pool that are read for one device; a node with as many has 4,096 devices or more."""
 
 
-class Api(Protocol):
-    """The verb of KubeClient that views need."""
-
-    async def get(self, kind: Kind, name: str) -> Object:
-        """See KubeClient.get."""
-        ...
-
-
 class PublishedDevices:
     """See contracts.DeviceView."""
 
     def __init__(
-        self, api: Api, driver: str, node: NodeName, snapshot: Callable[[], Snapshot]
+        self, api: Gets, driver: str, node: NodeName, snapshot: Callable[[], Snapshot]
     ) -> None:
         self._api = api
         self._driver = driver

@@ -18,7 +18,8 @@ from usbdra.controller.queue import WorkQueue
 from usbdra.errors import UsbdraError
 from usbdra.kube.reading import read
 from usbdra.kube.types import CONFIG_MAP, SECRET, Kind, Object
-from usbdra.kube.watch import Lister, Reflector
+from usbdra.kube.verbs import Creates, Gets, Lister, Replaces
+from usbdra.kube.watch import Reflector
 from usbdra.pki.authority import Pair, make_authority
 
 log = logging.getLogger(__name__)
@@ -29,20 +30,8 @@ LOOK_AGAIN = 24 * 3600.0
 _KEY = "certificate authority"
 
 
-class Api(Lister, Protocol):
+class Api(Lister, Gets, Creates, Replaces, Protocol):
     """The verbs of KubeClient that the authority needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
-
-    async def replace(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.replace."""
-        ...
 
 
 class ClusterAuthority:

@@ -18,7 +18,8 @@ from usbdra.controller.uses import Consumer, consumers
 from usbdra.errors import UsbdraError
 from usbdra.events import event_body, event_name
 from usbdra.kube import errors
-from usbdra.kube.types import EVENT, Kind, Object
+from usbdra.kube.types import EVENT, Object
+from usbdra.kube.verbs import Creates, Evicts
 from usbdra.kube.watch import Key
 from usbdra.plugin.config import EVICT
 from usbdra.plugin.plan import read_claim
@@ -29,16 +30,8 @@ log = logging.getLogger(__name__)
 REASON = "EvictedAfterLoss"
 
 
-class Api(Protocol):
+class Api(Evicts, Creates, Protocol):
     """The verbs of KubeClient that evictions need."""
-
-    async def evict(self, name: str, namespace: str, *, uid: str) -> None:
-        """See KubeClient.evict."""
-        ...
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
 
 
 class Evictions:

@@ -18,25 +18,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from usbdra.kube import errors
-from usbdra.kube.types import LEASE, Kind, Object
+from usbdra.kube.types import LEASE, Object
+from usbdra.kube.verbs import Creates, Gets, Replaces
 
 log = logging.getLogger(__name__)
 
 
-class Api(Protocol):
+class Api(Gets, Creates, Replaces, Protocol):
     """The verbs of KubeClient that an election needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
-
-    async def replace(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.replace."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

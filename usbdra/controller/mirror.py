@@ -16,7 +16,8 @@ from typing import Any
 
 from usbdra.kube import errors
 from usbdra.kube.types import Keep, Kind, Object
-from usbdra.kube.watch import Change, Key, Lister, Reflector, key_of
+from usbdra.kube.verbs import Lister
+from usbdra.kube.watch import Change, Key, Reflector, key_of
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from usbdra.controller.mirror import Mirror, trimmed
 from usbdra.kube.types import POD, Object
-from usbdra.kube.watch import Key, Lister
+from usbdra.kube.verbs import Lister
+from usbdra.kube.watch import Key
 
 OnPod = Callable[[Key, Object | None], None]
 

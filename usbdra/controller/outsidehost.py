@@ -22,7 +22,8 @@ from usbdra.controller.outsideresets import Bring, HostResetRequests
 from usbdra.errors import UsbdraError
 from usbdra.kube import errors
 from usbdra.kube.custom import Contract
-from usbdra.kube.types import Kind, Object
+from usbdra.kube.types import Object
+from usbdra.kube.verbs import Applies
 from usbdra.kube.watch import Change, Reflector
 from usbdra.slices.assigned import assigned_to, device_name, taints
 from usbdra.slices.build import Taint
@@ -39,25 +40,8 @@ CALM = (0.1, 2.0)
 """Shortest and longest pause after news, in seconds: what changes without an end costs no more."""
 
 
-class Api(SliceApi, Protocol):
+class Api(SliceApi, Applies, Protocol):
     """The verbs of KubeClient that following a host needs."""
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
-
-    async def apply(
-        self,
-        kind: Kind,
-        body: Object,
-        *,
-        manager: str,
-        namespace: str | None = None,
-        subresource: str = "",
-        force: bool = True,
-    ) -> Object:
-        """See KubeClient.apply."""
-        ...
 
 
 Look = Callable[[], Awaitable[Seen]]

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from usbdra.errors import ConfigError, UsbdraError, shown
 from usbdra.kube import resets
 from usbdra.kube.custom import Contract
-from usbdra.kube.resets import Api
 from usbdra.kube.types import Object
+from usbdra.kube.verbs import Creates
 from usbdra.resetword import Request
 from usbdra.slices.assigned import device_name
 from usbdra.usbip.errands import Reset, ResetAnswer, can_be_asked
@@ -30,7 +30,7 @@ class HostResetRequests:
 
     def __init__(
         self,
-        api: Api,
+        api: Creates,
         contract: Contract,
         host: str,
         bring: Bring,

@@ -14,8 +14,9 @@ from usbdra.errors import Refused
 from usbdra.exporter import rightful
 from usbdra.kube import errors
 from usbdra.kube.custom import Contract
-from usbdra.kube.reading import Api, read
+from usbdra.kube.reading import read
 from usbdra.kube.types import NODE, RESOURCE_CLAIM
+from usbdra.kube.verbs import Gets
 from usbdra.types import DeviceName, NodeName, outside_node
 from usbdra.usbip.extension import HeldSession
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 class SessionCheck:
     """See the module."""
 
-    def __init__(self, api: Api, contract: Contract) -> None:
+    def __init__(self, api: Gets, contract: Contract) -> None:
         self._api = api
         self._driver = contract.driver
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 
 from usbdra.controller import castore
 from usbdra.controller.hostcerts import renewed
 from usbdra.controller.rotation import Authorities
 from usbdra.errors import ConfigError
-from usbdra.kube.types import SECRET, Kind, Object
+from usbdra.kube.types import SECRET
+from usbdra.kube.verbs import Gets
 from usbdra.pki import trust
 from usbdra.pki.authority import Pair, new_key, sign_peer
 from usbdra.transport.ktls import Role
@@ -27,20 +27,12 @@ LIFETIME = timedelta(minutes=20)
 believed for an hour before it signs."""
 
 
-class Api(Protocol):
-    """The verb of KubeClient that this needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
-
-
 class OwnPeer:
     """See transport/tls.py's Contexts. `refresh` before each dial."""
 
     def __init__(
         self,
-        api: Api,
+        api: Gets,
         names: castore.Names,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:

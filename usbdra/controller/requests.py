@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from usbdra.controller.queue import WorkQueue
 from usbdra.errors import Refused
 from usbdra.kube import errors
-from usbdra.kube.types import CSR, Kind, Object
-from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.kube.types import CSR, Object
+from usbdra.kube.verbs import Gets, Lister, Replaces
+from usbdra.kube.watch import Change, Reflector
 from usbdra.pki import trust
 from usbdra.pki.authority import Pair
 
@@ -50,18 +51,8 @@ Look = Callable[[Object], Awaitable[Wish]]
 """Decides about a request. Raises Refused with the reason, ApiError."""
 
 
-class Api(Lister, Protocol):
+class Api(Lister, Gets, Replaces, Protocol):
     """The verbs of KubeClient that answering needs."""
-
-    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
-        """See KubeClient.get."""
-        ...
-
-    async def replace(
-        self, kind: Kind, body: Object, namespace: str | None = None, subresource: str = ""
-    ) -> Object:
-        """See KubeClient.replace."""
-        ...
 
 
 class Requests:

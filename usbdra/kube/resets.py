@@ -9,25 +9,17 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import Protocol
 
 from usbdra import resetword
 from usbdra.errors import ConfigError
 from usbdra.events import event_body, event_name
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
-from usbdra.kube.types import EVENT, Kind, Object
+from usbdra.kube.types import EVENT, Object
+from usbdra.kube.verbs import Creates
 from usbdra.resetword import RESET, Request
 
 log = logging.getLogger(__name__)
-
-
-class Api(Protocol):
-    """The verb of KubeClient that an answer needs."""
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
 
 
 def asked_by(item: Object, names: Contract, now: datetime) -> Request | None:
@@ -45,7 +37,7 @@ def asked_by(item: Object, names: Contract, now: datetime) -> Request | None:
 
 
 async def answer(
-    api: Api,
+    api: Creates,
     names: Contract,
     instance: str,
     item: Object,

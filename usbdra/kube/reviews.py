@@ -12,10 +12,11 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from . import errors
-from .types import Kind, Object
+from .types import Kind
+from .verbs import Creates
 
 TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", False)
 ACCESS_REVIEW = Kind(
@@ -26,15 +27,7 @@ MAX_KNOWN = 64
 MAX_TOKEN = 8192
 
 
-class Api(Protocol):
-    """The verb of KubeClient that reviews need."""
-
-    async def create(self, kind: Kind, body: Object) -> Object:
-        """See KubeClient.create."""
-        ...
-
-
-async def review(api: Api, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+async def review(api: Creates, kind: Kind, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """The status that the API server gives to a question of this kind. Raises ApiError."""
     body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": dict(spec)}
     return (await api.create(kind, body)).get("status") or {}
@@ -50,7 +43,7 @@ class PathReview:
     """Who may `get` a path. `take` says whether one more question may be asked now: strangers
     with tokens of their own invention must not make us flood the API server."""
 
-    def __init__(self, api: Api, path: str, take: Callable[[float], bool]) -> None:
+    def __init__(self, api: Creates, path: str, take: Callable[[float], bool]) -> None:
         self._api = api
         self._path = path
         self._take = take

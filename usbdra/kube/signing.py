@@ -12,18 +12,15 @@ from typing import Protocol
 
 from usbdra.errors import Refused
 from usbdra.kube import errors
-from usbdra.kube.types import CSR, Kind, Object
-from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.kube.types import CSR, Object
+from usbdra.kube.verbs import Creates, Lister
+from usbdra.kube.watch import Change, Reflector
 
 USAGES = ["digital signature", "client auth", "server auth"]
 
 
-class Api(Lister, Protocol):
+class Api(Lister, Creates, Protocol):
     """The verb of KubeClient that asking needs, beside those of a watch."""
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
-        ...
 
 
 async def ask(

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from . import errors
 from .types import Keep, Kind, Object
+from .verbs import Lister
 
 Key = tuple[str, str]
 """(namespace or "", name)."""
@@ -32,34 +32,6 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Synced:
     """A full list has been applied to the cache; all its changes were yielded before."""
-
-
-class Lister(Protocol):
-    """The two verbs of KubeClient that a reflector needs."""
-
-    async def list(
-        self,
-        kind: Kind,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-        keep: Keep | None = None,
-    ) -> Object:
-        """See KubeClient.list."""
-        ...
-
-    def watch(
-        self,
-        kind: Kind,
-        resource_version: str,
-        namespace: str | None = None,
-        *,
-        labels: str = "",
-        fields: str = "",
-    ) -> AsyncIterator[tuple[str, Object]]:
-        """See KubeClient.watch."""
-        ...
 
 
 class Reflector:

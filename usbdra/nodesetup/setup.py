@@ -21,8 +21,9 @@ from usbdra.errors import KernelUnsupported
 from usbdra.events import event_body, event_name
 from usbdra.kmod import Module
 from usbdra.kube import errors
-from usbdra.kube.types import EVENT, NODE, Kind, Object
-from usbdra.kube.watch import Change, Lister, Reflector
+from usbdra.kube.types import EVENT, NODE, Object
+from usbdra.kube.verbs import Creates, Lister, Merges
+from usbdra.kube.watch import Change, Reflector
 from usbdra.nodesetup.state import (
     HELPFUL,
     REQUIRED,
@@ -46,14 +47,8 @@ class Loader(Protocol):
         """Blocks. Raises KernelUnsupported."""
 
 
-class Api(Lister, Protocol):
+class Api(Lister, Merges, Creates, Protocol):
     """The verbs of KubeClient that node preparation needs."""
-
-    async def merge(self, kind: Kind, name: str, patch: Object) -> Object:
-        """See KubeClient.merge."""
-
-    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
-        """See KubeClient.create."""
 
 
 class NodeSetup:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from usbdra.kube import errors
-from usbdra.kube.types import NODE, RESOURCE_SLICE, Kind, Object
-from usbdra.kube.watch import Key, Lister, Reflector, Synced
+from usbdra.kube.types import NODE, RESOURCE_SLICE, Object
+from usbdra.kube.verbs import Creates, Deletes, Gets, Lister, Replaces
+from usbdra.kube.watch import Key, Reflector, Synced
 
 from . import limits
 from .build import label_selector, owned
@@ -29,24 +30,8 @@ Build = Callable[[frozenset[str]], Sequence[Object]]
 """Slices to publish, given the fields that the server does not keep."""
 
 
-class Api(Lister, Protocol):
+class Api(Lister, Gets, Creates, Replaces, Deletes, Protocol):
     """The verbs of KubeClient that publishing needs: those of a watch, and writes."""
-
-    async def get(self, kind: Kind, name: str) -> Object:
-        """See KubeClient.get."""
-        ...
-
-    async def create(self, kind: Kind, body: Object) -> Object:
-        """See KubeClient.create."""
-        ...
-
-    async def replace(self, kind: Kind, body: Object) -> Object:
-        """See KubeClient.replace."""
-        ...
-
-    async def delete(self, kind: Kind, name: str, *, uid: str = "") -> None:
-        """See KubeClient.delete."""
-        ...
 
 
 class Owning(Protocol):

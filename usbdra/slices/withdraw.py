@@ -22,10 +22,10 @@ from usbdra.kube.types import (
     POD,
     RESOURCE_CLAIM,
     RESOURCE_SLICE,
-    Kind,
     Object,
 )
-from usbdra.kube.watch import Lister, Reflector, Synced
+from usbdra.kube.verbs import Deletes, Lister
+from usbdra.kube.watch import Reflector, Synced
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +33,8 @@ SHOWN = 10
 """Claims that a refusal names; the others are counted."""
 
 
-class Api(Lister, Protocol):
+class Api(Lister, Deletes, Protocol):
     """The verbs of KubeClient that withdrawing needs: those of a watch, and delete."""
-
-    async def delete(
-        self, kind: Kind, name: str, namespace: str | None = None, *, uid: str = ""
-    ) -> None:
-        """See KubeClient.delete."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

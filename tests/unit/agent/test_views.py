@@ -38,7 +38,7 @@ class Reads:
         self._api = api
         self.names: list[str] = []
 
-    async def get(self, kind: Kind, name: str) -> Object:
+    async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
         self.names.append(name)
         return await self._api.get(kind, name)
 

@@ -19,7 +19,7 @@ class Server:
         self.asked: list[Object] = []
         self.away = False
 
-    async def create(self, kind: Kind, body: Object) -> Object:
+    async def create(self, kind: Kind, body: Object, namespace: str | None = None) -> Object:
         if self.away:
             raise ApiUnavailable("POST", 0, "NoAnswer", "away")
         self.asked.append(body)

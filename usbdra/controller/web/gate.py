@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from usbdra.exporter.rate import Bucket
-from usbdra.kube.reviews import ACCESS_REVIEW, TOKEN_REVIEW, Api, review
+from usbdra.kube.reviews import ACCESS_REVIEW, TOKEN_REVIEW, review
 from usbdra.kube.types import Kind
+from usbdra.kube.verbs import Creates
 
 T = TypeVar("T")
 
@@ -66,7 +67,7 @@ def bearer(header: str) -> str:
 class Gate:
     """See the module."""
 
-    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Creates, clock: Callable[[], float] = time.monotonic) -> None:
         self._api = api
         self._clock = clock
         self._known: OrderedDict[bytes, tuple[float, User]] = OrderedDict()

@@ -18,7 +18,8 @@ from usbdra.controller.web import rows
 from usbdra.controller.web.board import Board
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import NAMESPACE, RESOURCE_CLAIM, RESOURCE_SLICE, Keep, Kind, Object
-from usbdra.kube.watch import Key, Lister
+from usbdra.kube.verbs import Lister
+from usbdra.kube.watch import Key
 
 log = logging.getLogger(__name__)
 
