@@ -26,7 +26,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.bed.process import spawn, stop
-from tests.cluster.driver import DRIVER
 from tests.cluster.netns import command_inside, socket_inside
 from tests.fakes.sysfs import FakeDevice, SysTree
 
@@ -142,11 +141,6 @@ class Machine:
         return self.kubelet / "plugins_registry"
 
     @property
-    def registration(self) -> Path:
-        """The socket by which the kubelet finds the agent."""
-        return self.registry / f"{DRIVER}-{POD}-reg.sock"
-
-    @property
     def log(self) -> Path:
         """What the agent said, a JSON object a line."""
         return self.root / "agent.log"
@@ -211,6 +205,10 @@ class Machine:
     def wait_file(self, path: Path) -> None:
         """Wait until a file is there."""
         self._wait(path.exists, path.name)
+
+    def wait_registration(self) -> None:
+        """Wait until the agent's socket is where a kubelet looks for it."""
+        self._wait(lambda: any(self.registry.iterdir()), "registration socket")
 
     def _wait(self, done: Callable[[], bool], what: str) -> None:
         assert self._agent is not None

@@ -35,7 +35,7 @@ async def registered(machine: Machine) -> AsyncIterator[float]:
     started = time.perf_counter()
     machine.start()
     try:
-        await asyncio.to_thread(machine.wait_file, machine.registration)
+        await asyncio.to_thread(machine.wait_registration)
         async with FakeKubelet(machine.registry) as kubelet:
             await take_in(kubelet)
             yield time.perf_counter() - started

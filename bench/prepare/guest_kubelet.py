@@ -59,7 +59,7 @@ def at_once(request, call, claims):
 def main(order):
     """All rounds."""
     pod = os.environ["POD_UID"]
-    (path,) = glob.glob(f"/var/lib/kubelet/plugins/*/dra-{pod}.sock")
+    (path,) = glob.glob(f"/var/lib/kubelet/plugins/*/dra-{pod}-*.sock")
     samples = []
     with grpc.insecure_channel(f"unix:{path}") as channel:
         grpc.channel_ready_future(channel).result(LIMIT_S)

@@ -48,8 +48,10 @@ def test_r44_node_rebooted_with_a_claim_prepared(
     space.run("user")
     uid = space.claim("stick")["metadata"]["uid"]
 
+    found_by = _registration_sockets(usb, "b")
     usb.reboot("b")
     faults.wait_restarted(space, "user")
+    assert found_by.isdisjoint(_registration_sockets(usb, "b"))  # the kubelet pauses for that one
     Reading(usb, "b", space, "user").wait()
     assert space.shell("user", f"sha256sum {faults.DISK}").split()[0] == stick.sha256()
     there = usb.machine("b").call("usb.find", stick.serial, True)
@@ -58,6 +60,10 @@ def test_r44_node_rebooted_with_a_claim_prepared(
     assert device["data"]["path"] == path
     assert path in _cdi_nodes(usb, "b", uid)
     assert len(usb.machine("b").call("usb.used")) == 1
+
+
+def _registration_sockets(bed: ClusterBed, node: str) -> set[str]:
+    return set(bed.machine(node).sh("ls /var/lib/kubelet/plugins_registry").split())
 
 
 def _cdi_nodes(bed: ClusterBed, node: str, uid: str) -> list[str]:

@@ -62,7 +62,7 @@ from usbdra.plugin.locks import NodeLock
 from usbdra.plugin.prepare import Preparer
 from usbdra.plugin.records import Records
 from usbdra.plugin.server import PluginServer
-from usbdra.plugin.sockets import socket_paths
+from usbdra.plugin.sockets import new_instance, socket_paths
 from usbdra.slices.build import Layout, SliceOptions, Visibility, build
 from usbdra.slices.publish import Owner, SlicePublisher
 from usbdra.state.claims import ClaimRecord, ClaimRef, ClaimSchema
@@ -240,7 +240,7 @@ class Agent:
             options.driver,
             socket_paths(
                 options.driver,
-                options.pod_uid,
+                new_instance(options.pod_uid),
                 options.kubelet_dir / "plugins_registry",
                 options.kubelet_dir / "plugins",
             ),

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the plugin listens, and which dead sockets may be removed.
 
-Owns names and clean-up of socket files. Each agent pod has paths of its own, so that two can
-serve at once during an upgrade. Names are those of the Go helper (k8s.io/
-dynamic-resource-allocation v0.37.2, kubeletplugin/draplugin.go), which other tools look for.
+Owns names and clean-up of socket files. Each start of an agent has paths of its own. So two can
+serve at once during an upgrade, and a new one does not wait for an old one's silence: after a
+reboot the kubelet tries the socket that the same pod has left, and pauses for up to two minutes
+where nobody answered (pkg/kubelet/pluginmanager, by goroutinemap's exponential back-off). Otherwise
+names are those of the Go helper (k8s.io/dynamic-resource-allocation v0.37.2,
+kubeletplugin/draplugin.go).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import base64
 import errno
 import hashlib
 import logging
+import secrets
 import socket
 import stat
 from collections.abc import Iterator
@@ -31,26 +35,32 @@ MAX_PATH = 107
 
 @dataclass(frozen=True, slots=True)
 class SocketPaths:
-    """The two sockets of one agent pod."""
+    """The two sockets of one agent."""
 
     registration: Path
     plugin: Path
 
 
-def socket_paths(driver: str, pod_uid: str, registry_dir: Path, plugins_dir: Path) -> SocketPaths:
-    """The paths for this pod, shortened by hashes where a long directory needs it.
+def new_instance(pod_uid: str) -> str:
+    """What this start of a pod's agent is called among all others. A UID and four digits more are
+    the most that fits into a socket's path below the kubelet's own directory."""
+    return f"{pod_uid}-{secrets.token_hex(2)}"
+
+
+def socket_paths(driver: str, instance: str, registry_dir: Path, plugins_dir: Path) -> SocketPaths:
+    """The paths for this instance, shortened by hashes where a long directory needs it.
 
     Raises ConfigError when even the shortest does not fit.
     """
     own_dir = plugins_dir / driver
-    short, both = _hash(pod_uid, 8), _hash(f"{driver}\0{pod_uid}", 16)
+    short, both = _hash(instance, 8), _hash(f"{driver}\0{instance}", 16)
     return SocketPaths(
         registration=_first_that_fits(
-            registry_dir / f"{driver}-{pod_uid}-reg.sock",
+            registry_dir / f"{driver}-{instance}-reg.sock",
             registry_dir / f"{driver}-{short}-reg.sock",
             registry_dir / f"dra-{both}-reg.sock",
         ),
-        plugin=_first_that_fits(own_dir / f"dra-{pod_uid}.sock", own_dir / f"dra-{short}.sock"),
+        plugin=_first_that_fits(own_dir / f"dra-{instance}.sock", own_dir / f"dra-{short}.sock"),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from usbdra.errors import ConfigError
-from usbdra.plugin.sockets import PLUGINS_DIR, REGISTRY_DIR, socket_paths
+from usbdra.plugin.sockets import PLUGINS_DIR, REGISTRY_DIR, new_instance, socket_paths
 
 from .claims import DRIVER
 
@@ -20,6 +20,15 @@ def test_names_tell_pods_apart() -> None:
     assert str(one.registration) == f"/r/{DRIVER}-pod-1-reg.sock"
     assert str(one.plugin) == f"/p/{DRIVER}/dra-pod-1.sock"
     assert {one.registration, one.plugin}.isdisjoint({two.registration, two.plugin})
+
+
+def test_r44_a_pod_that_starts_again_has_other_names() -> None:
+    """The kubelet may have tried the old ones while the node booted, and pauses for them."""
+    starts = [new_instance(POD) for _ in range(8)]
+    assert all(start.startswith(f"{POD}-") for start in starts)
+    made = [socket_paths(DRIVER, start, REGISTRY_DIR, PLUGINS_DIR) for start in set(starts)]
+    assert len({p for one in made for p in (one.registration, one.plugin)}) == 2 * len(made) > 2
+    assert {one.plugin.name for one in made} == {f"dra-{start}.sock" for start in starts}
 
 
 def test_r41_default_directories_fit() -> None:
