@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device's bulk transfers over one TCP connection, in plain or in records of a link's cipher.
+
+Owns both ends: a process that answers each request when a device of a given rate would have, and
+a reader with some requests under way. Records are sealed and opened where kernel TLS does it, in
+the sender's and the reader's own turn, by OpenSSL's AES-256-GCM: natively, for what AES costs where
+the processor has it is what no emulated node can tell, and this machine's kernel has no TLS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import select
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+HEADER = 48
+"""Bytes of a USB/IP request and of its answer's head (Documentation/usb/usbip_protocol.rst)."""
+TRANSFER = 64 * 1024
+RATES = {"480 Mbit/s": 53_248_000, "5 Gbit/s": 460_000_000}
+"""Most bytes a second of bulk data: 13 packets of 512 bytes a microframe (USB 2.0, table 5-10);
+5 Gbit/s less 8b/10b and what a packet needs beside its data (USB 3.0)."""
+_RECORD = 16 * 1024
+"""Most a record holds (RFC 8446, 5.1)."""
+_TAG, _TYPE = 16, b"\x17\x03\x03"
+_KEY = bytes(range(32))
+_FORK = multiprocessing.get_context("fork")
+
+
+def has_aes() -> bool:
+    """Whether the processor says it has AES instructions."""
+    with open("/proc/cpuinfo") as f:
+        return any(" aes" in line for line in f if line.startswith("flags"))
+
+
+class _Messages(Protocol):
+    """One end of a connection, which carries messages of a known size."""
+
+    def send(self, data: memoryview) -> None: ...
+    def receive(self, data: memoryview) -> None: ...
+
+
+class _Plain:
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    def send(self, data: memoryview) -> None:
+        self._sock.sendall(data)
+
+    def receive(self, data: memoryview) -> None:
+        _fill(self._sock, data)
+
+
+class _Encrypted:
+    """The same in records: type, version and length, the sealed bytes, and their tag."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self._aead = sock, AESGCM(_KEY)
+        self._sent = self._received = 0
+        self._out, self._in = bytearray(2 * TRANSFER), bytearray(2 * TRANSFER)
+
+    def send(self, data: memoryview) -> None:
+        at, out = 0, memoryview(self._out)
+        for start in range(0, len(data), _RECORD):
+            part = data[start : start + _RECORD]
+            sealed = len(part) + _TAG
+            head = _TYPE + sealed.to_bytes(2, "big")
+            out[at : at + len(head)] = head
+            at += len(head)
+            nonce = self._sent.to_bytes(12, "big")
+            self._aead.encrypt_into(nonce, part, head, out[at : at + sealed])
+            self._sent += 1
+            at += sealed
+        self._sock.sendall(out[:at])
+
+    def receive(self, data: memoryview) -> None:
+        head_size = len(_TYPE) + 2
+        records = -(-len(data) // _RECORD)
+        whole = memoryview(self._in)[: len(data) + records * (head_size + _TAG)]
+        _fill(self._sock, whole)
+        at = 0
+        for start in range(0, len(data), _RECORD):
+            part = data[start : start + _RECORD]
+            head, begin, end = bytes(whole[at : at + head_size]), at + head_size, len(part) + _TAG
+            nonce = self._received.to_bytes(12, "big")
+            self._aead.decrypt_into(nonce, whole[begin : begin + end], head, part)
+            self._received += 1
+            at = begin + end
+
+
+class Reader:
+    """Reads transfers with `depth` requests under way."""
+
+    def __init__(self, end: _Messages, depth: int) -> None:
+        self._end, self._depth = end, depth
+        self._answer = memoryview(bytearray(HEADER + TRANSFER))
+
+    def read(self, transfers: int) -> None:
+        """So many of them. Raises ConnectionError when the other end goes, InvalidTag."""
+        asked, request = 0, memoryview(bytes(HEADER))
+        for done in range(transfers):
+            while asked < min(transfers, done + self._depth):
+                self._end.send(request)
+                asked += 1
+            self._end.receive(self._answer)
+
+
+@contextmanager
+def reader(encrypted: bool, rate: float, depth: int) -> Iterator[Reader]:
+    """A reader, and a device behind its connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        device = _FORK.Process(target=_device, args=(listening, encrypted, rate), daemon=True)
+        device.start()
+        sock = socket.create_connection(listening.getsockname())
+    try:
+        yield Reader(_end(sock, encrypted), depth)
+    finally:
+        sock.close()
+        device.join(10)
+
+
+def _end(sock: socket.socket, encrypted: bool) -> _Messages:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return _Encrypted(sock) if encrypted else _Plain(sock)
+
+
+def _device(listening: socket.socket, encrypted: bool, rate: float) -> None:
+    """Answers one connection's requests in turn, each when the device has moved its bytes."""
+    sock, _ = listening.accept()
+    end = _end(sock, encrypted)
+    request = memoryview(bytearray(HEADER))
+    answer = memoryview(bytes(HEADER + TRANSFER))
+    due: list[float] = []
+    free = 0.0
+    with contextlib.suppress(ConnectionError):
+        while True:
+            # while the device works this spins: a sleep is as long as some transfers
+            while not due or select.select([sock], [], [], 0)[0]:
+                end.receive(request)
+                free = max(free, time.perf_counter()) + TRANSFER / rate
+                due.append(free)
+            if time.perf_counter() >= due[0]:
+                due.pop(0)
+                end.send(answer)
+
+
+def _fill(sock: socket.socket, data: memoryview) -> None:
+    at = 0
+    while at < len(data):
+        got = sock.recv_into(data[at:], 0, socket.MSG_WAITALL)
+        if not got:
+            raise ConnectionError("the other end went")
+        at += got
