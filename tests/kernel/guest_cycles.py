@@ -5,6 +5,7 @@
 
 One process, of the product's own importer. After WARM cycles it prints a JSON line with what it
 holds, waits for the file GO, does CYCLES more and prints the same again, with the seconds of each.
+On the way it says how far it is.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.bed.node import Node, Process
+from tests.bed.progress import say
 from tests.kernel.conftest import Pair
 from tests.kernel.guest_cycles import GO
 from tests.kernel.product import serving
@@ -21,6 +22,8 @@ from tests.kernel.test_link import home
 CYCLES = int(os.environ.get("SOAK_CYCLES", "10"))
 WARM = 3
 CYCLE_S = 60.0
+TOLD = 50
+"""Cycles from word to word of guest_cycles.py."""
 MEMORY_KIB = 4096
 """What a process may have grown by: a leak of 4 KiB a cycle is seen in the long run."""
 RESULTS = Path("build/results/soak.json")
@@ -76,6 +79,9 @@ def test_r25_nothing_grows_from_cycle_to_cycle(a_to_b: Pair) -> None:
         process = importer.start(command)
         before = state(a_to_b, server, next_line(process, 0, CYCLE_S * WARM))
         importer.write(str(GO), "")
+        for number in range(TOLD, CYCLES, TOLD):
+            process.wait_for(rf"cycle {number}\n", timeout=CYCLE_S * TOLD)
+            say(f"{number} of {CYCLES} cycles, {time.monotonic() - begun:.0f} s")
         told = next_line(process, 1, CYCLE_S * (CYCLES + 2))
         seconds = told.pop("seconds")
         process.wait()
