@@ -5,7 +5,7 @@
 
 One process, of the product's own importer. After WARM cycles it prints a JSON line with what it
 holds, waits for the file GO, does CYCLES more and prints the same again, with the seconds of each.
-On the way it says how far it is.
+On the way it says how far it is, and its memory.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ async def main(host: str, device: str, warm: int, cycles: int) -> None:
         for number in range(1, cycles + 1):
             seconds.append(await importer.cycle())
             if not number % 50:
-                print(f"cycle {number}", flush=True)
+                print(f"cycle {number}: {held()['rss_kib']} KiB", flush=True)
         tell({**held(), "seconds": seconds})
     finally:
         hub.close()

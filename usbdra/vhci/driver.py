@@ -21,7 +21,16 @@ from usbdra.locks import ProcessLock
 from usbdra.types import BusId, Hub, Port, PortId, PortState, Speed
 from usbdra.vhci import layout
 from usbdra.vhci.select import choose_port, hub_for_code
-from usbdra.vhci.table import HubCount, RowCodes, count_hubs, find, hub_of, ports_of, root_hub_port
+from usbdra.vhci.table import (
+    HubCount,
+    KnownPorts,
+    RowCodes,
+    count_hubs,
+    find,
+    hub_of,
+    ports_of,
+    root_hub_port,
+)
 from usbdra.vhci.waiting import Waiter, below
 
 _CODES = RowCodes(kernel.HUB_HIGH, kernel.HUB_SUPER, kernel.SOCKFD_NONE)
@@ -86,6 +95,7 @@ class VhciDriver:
         self._node = node
         self._lock = ProcessLock(lock_file or root / "run/usbdra/vhci.lock")
         self._stuck: set[PortId] = set()
+        self._known = KnownPorts(_CODES)
         self._super_plus_refused = False
 
     def table(self) -> VhciTable:
@@ -214,14 +224,14 @@ class VhciDriver:
         return self._placed(ports, row, hub_of(row), row.speed_code)
 
     def _ports(self) -> tuple[Port, ...]:
-        return ports_of(self._rows(), _CODES)
+        return self._known.of(self._rows())
 
     def _port(self, number: PortId) -> Port:
         """One port as it is now; the other rows are not looked at. Raises NotFound."""
         rows = self._rows()
         if number < len(rows) and rows[number].port == number:
             return ports_of([rows[number]], _CODES)[0]
-        return find(ports_of(rows, _CODES), number)
+        return find(self._known.of(rows), number)
 
     def _rows(self) -> kernel.StatusTable:
         directory = layout.control_directory(self._root)
@@ -232,7 +242,7 @@ class VhciDriver:
         except OSError as error:
             raise KernelUnsupported(f"vhci status cannot be read: {error}") from error
         if self._stuck:
-            self._stuck -= {port.port for port in ports_of(rows, _CODES) if _is_free(port)}
+            self._stuck -= {port.port for port in self._known.of(rows) if _is_free(port)}
         return rows
 
     def _write(self, port: Port, sockfd: int, devid: int, code: int) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 from usbdra.errors import NotFound
@@ -84,7 +83,24 @@ def ports_of(rows: Iterable[StatusRow], codes: RowCodes) -> tuple[Port, ...]:
     return tuple(_port_of(row, codes) for row in rows)
 
 
-@lru_cache(maxsize=4096)  # rows are tuples, and nearly all of them are the same at the next look
+class KnownPorts:
+    """`ports_of` for whoever looks again and again: nearly all rows are the same at the next look.
+
+    Only rows of the last look are kept. What a port was is no use any more: each attachment has a
+    socket and a device number of its own, so that rows never come back.
+    """
+
+    def __init__(self, codes: RowCodes) -> None:
+        self._codes = codes
+        self._known: dict[StatusRow, Port] = {}
+
+    def of(self, rows: Iterable[StatusRow]) -> tuple[Port, ...]:
+        """The rows of one look, all of them, as ports in the order given."""
+        known, codes = self._known, self._codes
+        self._known = now = {row: known.get(row) or _port_of(row, codes) for row in rows}
+        return tuple(now.values())
+
+
 def _port_of(row: StatusRow, codes: RowCodes) -> Port:
     hubs = {codes.hub_high: Hub.HIGH, codes.hub_super: Hub.SUPER}
     busid = row.local_busid.decode("ascii", "replace")

@@ -1,12 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import gc
+import tracemalloc
+
 import pytest
 
 from usbdra._native import vhci as native
 from usbdra.errors import NotFound
 from usbdra.types import BusId, Hub, Port, PortId, PortState
-from usbdra.vhci.table import HubCount, RowCodes, count_hubs, find, ports_of, root_hub_port
+from usbdra.vhci.table import (
+    HubCount,
+    KnownPorts,
+    RowCodes,
+    count_hubs,
+    find,
+    ports_of,
+    root_hub_port,
+)
 
 CODES = RowCodes(native.HUB_HIGH, native.HUB_SUPER, native.SOCKFD_NONE)
 
@@ -34,6 +45,26 @@ def test_rows_become_ports() -> None:
     assert used == Port(PortId(1), 0, Hub.HIGH, PortState.USED, 3, 0x30007, BusId("5-2"))
     assert (error.hub, error.state) == (Hub.SUPER, PortState.ERROR)
     assert (stopping.state, stopping.local_busid) == (PortState.STOPPING, "6-2")
+
+
+def test_a_look_keeps_its_own_rows_and_no_older_ones() -> None:
+    """Each attachment has numbers of its own: what is kept of it for ever is a leak."""
+    known = KnownPorts(CODES)
+    tracemalloc.start()
+    try:
+        for devid in range(3000):
+            rows = native.parse([S1.replace(b"00030007", b"%08x" % devid)])
+            known.of(rows)
+            if devid == 1000:
+                gc.collect()
+                before, _ = tracemalloc.get_traced_memory()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 20_000
+        assert known.of(rows) == ports_of(rows, CODES)
+    finally:
+        tracemalloc.stop()
+    first, again = known.of(native.parse([S1])), known.of(native.parse([S1]))
+    assert all(one is other for one, other in zip(first, again, strict=True))
 
 
 def test_capacity_comes_from_the_rows_and_leaves_broken_ports_out() -> None:
