@@ -80,8 +80,10 @@ def test_r25_nothing_grows_from_cycle_to_cycle(a_to_b: Pair) -> None:
         before = state(a_to_b, server, next_line(process, 0, CYCLE_S * WARM))
         importer.write(str(GO), "")
         for number in range(TOLD, CYCLES, TOLD):
-            process.wait_for(rf"cycle {number}\n", timeout=CYCLE_S * TOLD)
-            say(f"{number} of {CYCLES} cycles, {time.monotonic() - begun:.0f} s")
+            said = process.wait_for(rf"cycle {number}: (\d+) KiB\n", timeout=CYCLE_S * TOLD)
+            memory = process_facts(exporter, server.pid)["rss_kib"], int(said[1])
+            took = time.monotonic() - begun
+            say(f"{number} of {CYCLES} cycles, {took:.0f} s; KiB at both ends: {memory}")
         told = next_line(process, 1, CYCLE_S * (CYCLES + 2))
         seconds = told.pop("seconds")
         process.wait()
