@@ -29,6 +29,7 @@ RATES = {"480 Mbit/s": 53_248_000, "5 Gbit/s": 460_000_000}
 _RECORD = 16 * 1024
 """Most a record holds (RFC 8446, 5.1)."""
 _TAG, _TYPE = 16, b"\x17\x03\x03"
+_HEAD = len(_TYPE) + 2
 _KEY = bytes(range(32))
 _FORK = multiprocessing.get_context("fork")
 
@@ -71,8 +72,8 @@ class _Encrypted:
             part = data[start : start + _RECORD]
             sealed = len(part) + _TAG
             head = _TYPE + sealed.to_bytes(2, "big")
-            out[at : at + len(head)] = head
-            at += len(head)
+            out[at : at + _HEAD] = head
+            at += _HEAD
             nonce = self._sent.to_bytes(12, "big")
             self._aead.encrypt_into(nonce, part, head, out[at : at + sealed])
             self._sent += 1
@@ -80,18 +81,19 @@ class _Encrypted:
         self._sock.sendall(out[:at])
 
     def receive(self, data: memoryview) -> None:
-        head_size = len(_TYPE) + 2
         records = -(-len(data) // _RECORD)
-        whole = memoryview(self._in)[: len(data) + records * (head_size + _TAG)]
+        whole = memoryview(self._in)[: len(data) + records * (_HEAD + _TAG)]
         _fill(self._sock, whole)
         at = 0
         for start in range(0, len(data), _RECORD):
             part = data[start : start + _RECORD]
-            head, begin, end = bytes(whole[at : at + head_size]), at + head_size, len(part) + _TAG
+            sealed = len(part) + _TAG
+            head = bytes(whole[at : at + _HEAD])
+            at += _HEAD
             nonce = self._received.to_bytes(12, "big")
-            self._aead.decrypt_into(nonce, whole[begin : begin + end], head, part)
+            self._aead.decrypt_into(nonce, whole[at : at + sealed], head, part)
             self._received += 1
-            at = begin + end
+            at += sealed
 
 
 class Reader:

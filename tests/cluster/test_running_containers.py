@@ -22,12 +22,6 @@ DISK = "/dev/usbdra/usb/block0"
 REFUSED = "Operation not permitted"
 
 
-def restarts(space: Space, name: str) -> int:
-    """How often the pod's containers were started again."""
-    found = space.api.core.read_namespaced_pod(name, space.name)
-    return sum(status.restart_count for status in found.status.container_statuses)
-
-
 def as_root(made: dict[str, Any]) -> dict[str, Any]:
     """The same pod as most images run: root with the runtime's capabilities, CAP_MKNOD too."""
     made["spec"]["securityContext"] = {}
@@ -86,7 +80,7 @@ def test_r60_a_container_reads_on_after_a_loss_and_never_what_another_was_given(
     assert opens(space, "attacker", DISK) == ""
     assert number(space, "attacker", DISK) != before
     assert REFUSED in own(space, "attacker", "b", taken)
-    assert (restarts(space, "user"), restarts(space, "attacker")) == (0, 0)
+    assert (space.restarts("user"), space.restarts("attacker")) == (0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -133,5 +127,5 @@ def test_a_running_pod_gets_a_device_and_nothing_else_and_loses_it(
         space.shell("app", "ls /dev/usbdra 2>/dev/null; ls /dev/bus/usb/*/* 2>/dev/null; true")
         == ""
     )
-    assert restarts(space, "app") == 0
+    assert space.restarts("app") == 0
     tty.at_home("ttys")

@@ -31,6 +31,8 @@ from usbdra.vhci.waiting import Waiter
 GO = Path("/run/soak-go")
 PORT = 3241
 LIMIT_S = 60.0
+TOLD = 50
+"""Cycles from word to word of how far it is."""
 
 
 def held() -> dict[str, int]:
@@ -90,7 +92,7 @@ async def main(host: str, device: str, warm: int, cycles: int) -> None:
         seconds = []
         for number in range(1, cycles + 1):
             seconds.append(await importer.cycle())
-            if not number % 50:
+            if not number % TOLD:
                 print(f"cycle {number}: {held()['rss_kib']} KiB", flush=True)
         tell({**held(), "seconds": seconds})
     finally:

@@ -15,15 +15,13 @@ import pytest
 from tests.bed.node import Node, Process
 from tests.bed.progress import say
 from tests.kernel.conftest import Pair
-from tests.kernel.guest_cycles import GO
+from tests.kernel.guest_cycles import GO, TOLD
 from tests.kernel.product import serving
 from tests.kernel.test_link import home
 
 CYCLES = int(os.environ.get("SOAK_CYCLES", "10"))
 WARM = 3
 CYCLE_S = 60.0
-TOLD = 50
-"""Cycles from word to word of guest_cycles.py."""
 MEMORY_KIB = 4096
 """What a process may have grown by: a leak of 4 KiB a cycle is seen in the long run."""
 RESULTS = Path("build/results/soak.json")

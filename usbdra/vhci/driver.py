@@ -28,7 +28,7 @@ from usbdra.vhci.table import (
     count_hubs,
     find,
     hub_of,
-    ports_of,
+    port_of,
     root_hub_port,
 )
 from usbdra.vhci.waiting import Waiter, below
@@ -230,7 +230,7 @@ class VhciDriver:
         """One port as it is now; the other rows are not looked at. Raises NotFound."""
         rows = self._rows()
         if number < len(rows) and rows[number].port == number:
-            return ports_of([rows[number]], _CODES)[0]
+            return port_of(rows[number], _CODES)
         return find(self._known.of(rows), number)
 
     def _rows(self) -> kernel.StatusTable:

@@ -74,17 +74,8 @@ _STATES = {
 }
 
 
-def ports_of(rows: Iterable[StatusRow], codes: RowCodes) -> tuple[Port, ...]:
-    """The rows as ports, in the order given.
-
-    A used row without a socket is STOPPING: vhci_hcd.c `vhci_shutdown_connection` gives the
-    socket up before `vhci_device_reset` frees the row. Only used rows show a socket at all.
-    """
-    return tuple(_port_of(row, codes) for row in rows)
-
-
 class KnownPorts:
-    """`ports_of` for whoever looks again and again: nearly all rows are the same at the next look.
+    """Rows as ports for whoever looks again and again: nearly all are the same at the next look.
 
     Only rows of the last look are kept. What a port was is no use any more: each attachment has a
     socket and a device number of its own, so that rows never come back.
@@ -97,11 +88,16 @@ class KnownPorts:
     def of(self, rows: Iterable[StatusRow]) -> tuple[Port, ...]:
         """The rows of one look, all of them, as ports in the order given."""
         known, codes = self._known, self._codes
-        self._known = now = {row: known.get(row) or _port_of(row, codes) for row in rows}
+        self._known = now = {row: known.get(row) or port_of(row, codes) for row in rows}
         return tuple(now.values())
 
 
-def _port_of(row: StatusRow, codes: RowCodes) -> Port:
+def port_of(row: StatusRow, codes: RowCodes) -> Port:
+    """One row as a port.
+
+    A used row without a socket is STOPPING: vhci_hcd.c `vhci_shutdown_connection` gives the
+    socket up before `vhci_device_reset` frees the row. Only used rows show a socket at all.
+    """
     hubs = {codes.hub_high: Hub.HIGH, codes.hub_super: Hub.SUPER}
     busid = row.local_busid.decode("ascii", "replace")
     return Port(

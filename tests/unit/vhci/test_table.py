@@ -15,7 +15,7 @@ from usbdra.vhci.table import (
     RowCodes,
     count_hubs,
     find,
-    ports_of,
+    port_of,
     root_hub_port,
 )
 
@@ -36,7 +36,7 @@ port sta spd dev      socket           local_busid
 
 
 def ports(*texts: bytes) -> tuple[Port, ...]:
-    return ports_of(native.parse(list(texts)), CODES)
+    return KnownPorts(CODES).of(native.parse(list(texts)))
 
 
 def test_rows_become_ports() -> None:
@@ -60,7 +60,7 @@ def test_a_look_keeps_its_own_rows_and_no_older_ones() -> None:
                 before, _ = tracemalloc.get_traced_memory()
         gc.collect()
         assert tracemalloc.get_traced_memory()[0] - before < 20_000
-        assert known.of(rows) == ports_of(rows, CODES)
+        assert known.of(rows) == tuple(port_of(row, CODES) for row in rows)
     finally:
         tracemalloc.stop()
     first, again = known.of(native.parse([S1])), known.of(native.parse([S1]))
