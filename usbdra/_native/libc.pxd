@@ -35,6 +35,12 @@ cdef extern from "<stdlib.h>" nogil:
     void* realloc(void* area, size_t size)
     void free(void* area)
 
+cdef extern from "<endian.h>" nogil:
+    uint64_t le64toh(uint64_t number)
+
+cdef extern from * nogil:  # of the compiler, gcc and clang
+    int trailing_zeros "__builtin_ctzll"(unsigned long long number)
+
 cdef extern from "<fcntl.h>" nogil:
     const int AT_FDCWD
     const int O_CLOEXEC

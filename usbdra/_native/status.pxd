@@ -7,7 +7,8 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 cimport usbdra._native.libc as libc
 from usbdra._native.debug cimport check
 from usbdra._native.words cimport (
-    MAX_WORDS, Text, Word, decimal, hexadecimal, line_end, says, split, word_end
+    MAX_WORDS, Text, Word, all_in, bytes_before, decimal, digits, eight, hex_digits, hexadecimal,
+    line_end, says, split, upto
 )
 
 cdef enum:
@@ -15,6 +16,21 @@ cdef enum:
     SEEN_WORDS = 64  # one bit a port; written out since Cython copies `//` into C array sizes
     BUSID_ROOM = 32  # BUSID_SIZE of include/uapi/linux/usbip.h, its zero byte included
     EXCERPT = 120
+    ROW_ROOM = 41  # 33 bytes of columns, and eight that hold the bus id and its line feed
+
+cdef extern from *:  # texts of a row as `eight` reads them: the first byte is the lowest
+    """
+    #define ROW_HIGH UINT32_C(0x20207368)  /* "hs  " */
+    #define ROW_SUPER UINT32_C(0x20207373)  /* "ss  " */
+    #define ROW_NO_DEVICE UINT32_C(0x0a302d30)  /* "0-0" and its line feed */
+    #define ROW_STATUS UINT64_C(0x3030302034303020)  /* " 00s 00d": s is 4 to 7, d 0 to 7 */
+    #define ROW_STATUS_MASK UINT64_C(0xf8fffffffcffffff)
+    """
+    const uint32_t ROW_HIGH
+    const uint32_t ROW_SUPER
+    const uint32_t ROW_NO_DEVICE
+    const uint64_t ROW_STATUS
+    const uint64_t ROW_STATUS_MASK
 
 cdef enum HubCode:
     ANY_HUB = 0
@@ -182,66 +198,61 @@ cdef inline bint any_row(
     return True
 
 
-cdef inline size_t used_columns(Text at, Text end, Entry* entry) noexcept nogil:
-    """Speed to busid of a row in use, whose first columns have fixed widths: bytes of the line."""
-    cdef Word word
-    cdef uint64_t number = 0
-    if at[12] != c' ' or at[16] != c' ' or at[25] != c' ':
-        return 0
-    word.at, word.size = at + 13, 3
-    if not decimal(&word, &number):
-        return 0
-    entry.speed = <uint32_t>number
-    word.at, word.size = at + 17, 8
-    if not device(&word, False, entry):
-        return 0
-    word.at = at + 26
-    word.size = <size_t>(word_end(word.at, end, c' ') - word.at)
-    if not socket(&word, False, entry):
-        return 0
-    word.at += word.size
-    if word.at == end:
-        return 0
-    word.at += 1
-    word.size = <size_t>(word_end(word.at, end, c'\n') - word.at)
-    if word.at + word.size == end or word.size == 0 or not busid(&word, entry):
-        return 0
-    return <size_t>(word.at + word.size + 1 - at)
+cdef inline bint short_busid(uint64_t text, Entry* entry) noexcept nogil:
+    """`busid` of at most seven characters, from eight bytes that hold it and its line feed."""
+    cdef size_t size = bytes_before(text, c'\n')
+    if size == 0 or size > 7 or not c'0' <= <unsigned char>text <= c'9':
+        return False
+    if not all_in(upto(text, size, c'0'), c'-', c'9') or bytes_before(text, c'/') < size:
+        return False
+    libc.memcpy(entry.busid, &text, 8)  # what lies behind its size is no part of it
+    entry.busid_size = 0 if <uint32_t>text == ROW_NO_DEVICE else <uint8_t>size
+    return True
 
 
 cdef inline size_t current_row(Text at, Text end, Entry* entry) noexcept nogil:
-    """Fast path: a row exactly as a current kernel prints it (`%s  %04u %03u ...`). Bytes of the
-    whole line with its line feed, or 0: then `any_row` decides."""
-    cdef uint32_t port = 0
-    cdef uint32_t digit
-    cdef size_t index
-    if <size_t>(end - at) < 37:  # the shortest such row
-        return 0
-    if at[1] != c's' or at[2] != c' ' or at[3] != c' ':
-        return 0
-    if at[0] == c'h':
+    """Fast path: a row exactly as a current kernel prints it, `%s  %04u %03u %03u %08x %06u %s`,
+    eight bytes at a time and without a branch that depends on a digit. Bytes of the whole line
+    with its line feed, or 0: then `any_row` decides."""
+    cdef unsigned char last[ROW_ROOM]
+    cdef size_t size = <size_t>(end - at)
+    cdef uint64_t columns
+    cdef uint64_t port
+    cdef uint64_t devid
+    if size < ROW_ROOM:  # the last row: the same bytes with zeros behind, which no column takes
+        libc.memset(last, 0, ROW_ROOM)
+        libc.memcpy(last, at, size)
+        at = last
+    columns = eight(at)
+    if <uint32_t>columns == ROW_HIGH:
         entry.hub = HIGH_HUB
-    elif at[0] == c's':
+    elif <uint32_t>columns == ROW_SUPER:
         entry.hub = SUPER_HUB
     else:
         return 0
-    for index in range(4, 8):
-        digit = <uint32_t>at[index] - c'0'
-        if digit > 9:
-            return 0
-        port = port * 10 + digit
-    if libc.memcmp(at + 8, b" 00", 3) != 0 or not c'4' <= at[11] <= c'7':
+    if not digits(columns >> 32, 4, &port):
         return 0
-    entry.port = port
-    entry.state = <uint8_t>(at[11] - c'0')
-    if libc.memcmp(at + 12, b" 000 00000000 000000 0-0\n", 25) != 0:
-        return used_columns(at, end, entry)
-    entry.speed = 0  # the kernel prints a constant for every port not in use
-    entry.devid = 0
-    entry.socket = 0
-    entry.no_socket = False
-    entry.busid_size = 0
-    return 37
+    entry.port = <uint32_t>port
+    entry.no_socket = False  # (u32)-1 has more than six digits
+    if libc.memcmp(at + 8, b" 004 000 00000000 000000 0-0\n", 29) == 0:
+        entry.state = FREE
+        entry.speed = entry.devid = 0
+        entry.socket = 0
+        entry.busid_size = 0
+        return 37
+    columns = eight(at + 8)
+    if columns & ROW_STATUS_MASK != ROW_STATUS:
+        return 0
+    entry.state = <uint8_t>(columns >> 24 & 7)
+    entry.speed = <uint32_t>(columns >> 56 & 7)
+    if at[16] != c' ' or at[25] != c' ' or at[32] != c' ':
+        return 0
+    if not hex_digits(eight(at + 17), &devid) or not digits(eight(at + 26), 6, &entry.socket):
+        return 0
+    if not short_busid(eight(at + 33), entry):
+        return 0
+    entry.devid = <uint32_t>devid
+    return 34 + bytes_before(eight(at + 33), c'\n')
 
 
 cdef inline int reserve(Entries* entries) noexcept nogil:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,24 @@ def test_rows_as_the_kernel_prints_them(
     fields: list[tuple[bytes, int, int, int, int, int, bytes]],
 ) -> None:
     agree([S1_HEADER + b"".join(b"%s  %04d %03d %03d %08x %06d %s\n" % f for f in fields)])
+
+
+USED = b"hs  0012 006 003 00c3fa0b 000917 5-12.3\n"
+
+
+@pytest.mark.parametrize("behind", [b"", b"ss  0013 004 000 00000000 000000 0-0\n"])
+def test_every_byte_at_every_place_of_a_row_in_use(behind: bytes) -> None:
+    """A row amid others is read eight bytes at a time, the last one from a copy of it."""
+    for at in range(len(USED)):
+        for byte in range(256):
+            agree([S1_HEADER + USED[:at] + bytes([byte]) + USED[at + 1 :] + behind])
+
+
+@pytest.mark.parametrize("behind", [b"", b"ss  0013 004 000 00000000 000000 0-0\n"])
+def test_bus_ids_of_every_length(behind: bytes) -> None:
+    for size in range(34):
+        for busid in (b"5-12.3.4" * 5, b"1" * 40, b"0-0" + b"0" * 40):
+            agree([S1_HEADER + USED[:33] + busid[:size] + b"\n" + behind])
 
 
 def test_every_prefix_of_every_shape() -> None:
