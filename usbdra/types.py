@@ -305,8 +305,8 @@ class Attachment:
     port: PortId
     hub: Hub
     remote: RemoteDevice
-    busid: BusId
-    node_path: str
+    device: UsbDevice
+    """What the kernel made of it here."""
     children: tuple[ChildNode, ...]
     timings: tuple[tuple[str, float], ...]
     """(phase, seconds) in order: connect, tls, authorise, attach, enumerate, settle; the

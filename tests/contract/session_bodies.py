@@ -136,14 +136,14 @@ async def disk_is_usable_and_goes_again(world: World) -> None:
     assert world.binder.status(world.busid) == 2
     placed = world.driver.place(found.port)
     assert placed is not None
-    assert placed.busid == found.busid
+    assert placed.busid == found.device.busid
     row = next(p for p in world.driver.table().ports if p.port == found.port)
-    assert row.local_busid == found.busid, row
+    assert row.local_busid == found.device.busid, row
     assert row.devid == found.remote.devid, row
     async with Waiter(world.events) as waiter:
         await world.driver.detach(found.port, waiter)
     assert world.used() == []
-    assert not (world.root / "sys/bus/usb/devices" / found.busid).exists()
+    assert not (world.root / "sys/bus/usb/devices" / found.device.busid).exists()
     await world.binder.session_over(world.busid)
     assert world.binder.status(world.busid) == 1
     await world.binder.release(world.busid)

@@ -43,6 +43,7 @@ from usbdra.state.claims import (
 from usbdra.types import (
     Attachment,
     BusId,
+    ChildNode,
     ClaimUid,
     DeviceName,
     NodeName,
@@ -165,7 +166,7 @@ class NodeDevices:
         )
         self._on_attached(attachment.timings)
         log.info("device attached", extra=_facts(order, attachment))
-        held = self._held(attachment)
+        held = _held_on_port(attachment)
         if order.host_drivers:
             return held
         device = self._at(held.busid)
@@ -273,22 +274,6 @@ class NodeDevices:
     def _at(self, busid: BusId) -> UsbDevice | None:
         return device_at(self._root, busid)
 
-    def _held(self, attachment: Attachment) -> Held:
-        device = self._at(attachment.busid)
-        if device is None or device.major is None or device.minor is None:
-            raise NotFound(f"device {attachment.busid} went away as soon as it was attached")
-        return Held(
-            busid=device.busid,
-            busnum=device.busnum,
-            devnum=device.devnum,
-            node=DeviceNode(device.node_path, device.major, device.minor),
-            identity=_identity(device),
-            children=attachment.children,
-            port=attachment.port,
-            devid=attachment.remote.devid,
-            link=attachment.link,
-        )
-
     async def _keep_off(self, bound: Mapping[str, str]) -> None:
         await in_thread(drivers.keep_off, self._root, bound, self._host_drivers)
 
@@ -309,17 +294,27 @@ class NodeDevices:
             log.error("%s, with its host again: %s", record.name, error)
 
     def _held_locally(self, device: UsbDevice) -> Held:
-        if device.major is None or device.minor is None:
-            raise HostInUse(device.busid, "the kernel, which has made no device node for it")
-        return Held(
-            busid=device.busid,
-            busnum=device.busnum,
-            devnum=device.devnum,
-            node=DeviceNode(device.node_path, device.major, device.minor),
-            identity=_identity(device),
-            children=nodes_of(self._root, device.syspath),
-            syspath=device.syspath,
-        )
+        held = _held(device, nodes_of(self._root, device.syspath))
+        return replace(held, syspath=device.syspath)
+
+
+def _held(device: UsbDevice, children: tuple[ChildNode, ...]) -> Held:
+    """A device that is here as a claim holds it. Raises HostInUse while it has no node."""
+    if device.major is None or device.minor is None:
+        raise HostInUse(device.busid, "the kernel, which has made no device node for it")
+    return Held(
+        busid=device.busid,
+        busnum=device.busnum,
+        devnum=device.devnum,
+        node=DeviceNode(device.node_path, device.major, device.minor),
+        identity=_identity(device),
+        children=children,
+    )
+
+
+def _held_on_port(attachment: Attachment) -> Held:
+    held = _held(attachment.device, attachment.children)
+    return replace(held, port=attachment.port, devid=attachment.remote.devid, link=attachment.link)
 
 
 def _ports_of(device: DeviceRecord) -> set[tuple[PortId, int]]:

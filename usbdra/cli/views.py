@@ -147,8 +147,8 @@ def attachment(found: Attachment) -> dict[str, Any]:
     return {
         "port": found.port,
         "hub": found.hub.value,
-        "busID": found.busid,
-        "devicePath": found.node_path,
+        "busID": found.device.busid,
+        "devicePath": found.device.node_path,
         "remote": remote(found.remote),
         "children": [
             {

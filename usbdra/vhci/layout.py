@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where vhci_hcd keeps its files and its root hubs.
 
-Owns paths only: which platform device is number 0, how many controllers there are, where a
+Owns paths only: where the platform device number 0 is, how many controllers there are, where a
 device on a given port will appear. Must not attach or detach anything.
 """
 
@@ -31,33 +31,19 @@ class Place:
     devpath: str
 
 
-def controllers(root: Path) -> list[Path]:
-    """The platform devices `vhci_hcd.N`, by number: 10 comes after 9.
-
-    Empty when the module is not loaded. Kernels before 4.13 called the only one `vhci_hcd`;
-    those are not supported.
-    """
-    base = root / PLATFORM
-    found = [
-        (int(path.name.removeprefix(_PREFIX)), path)
-        for path in base.glob(f"{_PREFIX}*")
-        if path.name.removeprefix(_PREFIX).isdecimal()
-    ]
-    return [path for _, path in sorted(found)]
-
-
 def control_directory(root: Path) -> Path:
     """The directory with `status*`, `attach` and `detach` of all controllers: number 0.
 
-    Raises KernelUnsupported when there is none, and while the module is loaded or unloaded: 6.1
-    crashes when a status is read before its controller is made (docs/kernel-facts.md).
+    Kernels before 4.13 called the only one `vhci_hcd`; those are not supported. Raises
+    KernelUnsupported when there is none, and while the module is loaded or unloaded: 6.1 crashes
+    when a status is read before its controller is made (docs/kernel-facts.md).
     """
     if not kmod.settled(root, MODULE):
         raise KernelUnsupported("vhci_hcd is being loaded or unloaded: try again in a moment")
-    found = controllers(root)
-    if not found or not (found[0] / "status").exists():
-        raise KernelUnsupported(_MISSING.format(place=root / PLATFORM / f"{_PREFIX}0"))
-    return found[0]
+    first = root / PLATFORM / f"{_PREFIX}0"
+    if not (first / "status").exists():
+        raise KernelUnsupported(_MISSING.format(place=first))
+    return first
 
 
 def status_files(directory: Path) -> int:

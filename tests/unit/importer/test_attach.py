@@ -70,8 +70,8 @@ async def test_a_disk_is_usable_when_attach_returns(
         timings=(("connect", 0.1), ("exporter.bind", 0.2)),
         progress=lambda phase, seconds: phases.append(phase),
     )
-    assert (found.port, found.hub, found.busid) == (0, Hub.HIGH, "10-1")
-    assert found.node_path == "/dev/bus/usb/010/002"
+    assert (found.port, found.hub, found.device.busid) == (0, Hub.HIGH, "10-1")
+    assert found.device.node_path == "/dev/bus/usb/010/002"
     assert found.children == (ChildNode("block", "/dev/sda", 8, 0, 0),)
     assert found.unsettled == ()
     assert phases == ["attach", "enumerate", "settle"]

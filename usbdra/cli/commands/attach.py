@@ -58,7 +58,8 @@ def attach_command(
 
 def _row(found: Attachment) -> tuple[str, ...]:
     children = " ".join(child.path for child in found.children)
-    return str(found.port), found.hub.value, found.busid, found.node_path, children
+    device = found.device
+    return str(found.port), found.hub.value, device.busid, device.node_path, children
 
 
 async def _attach(
