@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,21 @@ def replay(benchmark: BenchmarkFixture, monkeypatch: pytest.MonkeyPatch) -> Repl
         pedantic(lambda: clock.advance(next(left)), rounds=len(seconds))
 
     return run
+
+
+def in_turn(
+    works: Mapping[str, Callable[[], object]], *, rounds: int, calls: int
+) -> dict[str, list[float]]:
+    """Seconds of one call of each, by round. In a round each is called `calls` times, one after
+    the other, so that a machine that gets slower meanwhile is slower for all of them."""
+    took: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            started = time.perf_counter()
+            for _ in range(calls):
+                work()
+            took[name].append((time.perf_counter() - started) / calls)
+    return took
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:

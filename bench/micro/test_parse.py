@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status table of 240 ports: reading it against a plain read, parsing against plain Python.
 
-Both with every port idle, and with every port in use (the slow path of the parser).
+Both with every port idle, and with every port in use. What is compared is called in turn: each
+takes microseconds, and a machine changes its pace from one second to the next.
 """
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
+from bench.conftest import Replay, in_turn
 from tests.oracle import status as oracle
 from usbdra._native import vhci
 
@@ -46,48 +47,65 @@ def plain_read(paths: list[str]) -> list[bytes]:
     return found
 
 
-@pytest.fixture(params=[False, True], ids=["idle", "used"])
+@pytest.fixture(scope="module", params=[False, True], ids=["idle", "used"])
 def used(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-@pytest.fixture
-def stored(tmp_path: Path, used: bool) -> list[str]:
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory, used: bool) -> list[str]:
     """The texts as files `status`, `status.1`, ..."""
     paths = []
+    folder = tmp_path_factory.mktemp("vhci")
     for number, text in enumerate(texts(used)):
-        path = tmp_path / ("status" if number == 0 else f"status.{number}")
+        path = folder / ("status" if number == 0 else f"status.{number}")
         path.write_bytes(text)
         paths.append(str(path))
     return paths
 
 
-def place(benchmark: BenchmarkFixture, group: str, used: bool, **info: object) -> None:
-    benchmark.group = f"{group}, 240 ports {'in use' if used else 'idle'}"
-    benchmark.extra_info.update(info)
-
-
-def test_read_plain(benchmark: BenchmarkFixture, stored: list[str], used: bool) -> None:
-    place(benchmark, "read", used, role="yardstick")
-    assert len(benchmark(plain_read, stored)) == CONTROLLERS
-
-
-def test_read_and_parse(benchmark: BenchmarkFixture, stored: list[str], used: bool) -> None:
-    place(benchmark, "read", used, role="ours", goal=1.3, wants="at most")
+@pytest.fixture(scope="module")
+def reads(stored: list[str]) -> dict[str, list[float]]:
     directory = os.fsencode(os.path.dirname(stored[0]))
-    assert len(benchmark(vhci.read_status, directory, CONTROLLERS)) == 240
+    works: dict[str, Callable[[], object]] = {
+        "plain": lambda: plain_read(stored),
+        "ours": lambda: vhci.read_status(directory, CONTROLLERS),
+        "oracle": lambda: oracle.parse(plain_read(stored)),
+    }
+    assert len(vhci.read_status(directory, CONTROLLERS)) == len(oracle.parse(plain_read(stored)))
+    return in_turn(works, rounds=100, calls=20)
 
 
-def test_read_and_oracle(benchmark: BenchmarkFixture, stored: list[str], used: bool) -> None:
-    place(benchmark, "read", used, role="plain Python")
-    assert len(benchmark(lambda: oracle.parse(plain_read(stored)))) == 240
+@pytest.fixture(scope="module")
+def parses(used: bool) -> dict[str, list[float]]:
+    given = texts(used)
+    works: dict[str, Callable[[], object]] = {
+        "oracle": lambda: oracle.parse(given),
+        "ours": lambda: vhci.parse(given),
+    }
+    assert len(vhci.parse(given)) == 240
+    return in_turn(works, rounds=100, calls=20)
 
 
-def test_parse_oracle(benchmark: BenchmarkFixture, used: bool) -> None:
-    place(benchmark, "parse", used, role="yardstick")
-    assert len(benchmark(oracle.parse, texts(used))) == 240
+def group(what: str, used: bool) -> str:
+    return f"{what}, 240 ports {'in use' if used else 'idle'}"
 
 
-def test_parse(benchmark: BenchmarkFixture, used: bool) -> None:
-    place(benchmark, "parse", used, role="ours", goal=30, wants="at least")
-    assert len(benchmark(vhci.parse, texts(used))) == 240
+def test_read_plain(replay: Replay, reads: dict[str, list[float]], used: bool) -> None:
+    replay(group("read", used), reads["plain"], role="yardstick")
+
+
+def test_read_and_parse(replay: Replay, reads: dict[str, list[float]], used: bool) -> None:
+    replay(group("read", used), reads["ours"], role="ours", goal=1.3, wants="at most")
+
+
+def test_read_and_oracle(replay: Replay, reads: dict[str, list[float]], used: bool) -> None:
+    replay(group("read", used), reads["oracle"], role="plain Python")
+
+
+def test_parse_oracle(replay: Replay, parses: dict[str, list[float]], used: bool) -> None:
+    replay(group("parse", used), parses["oracle"], role="yardstick")
+
+
+def test_parse(replay: Replay, parses: dict[str, list[float]], used: bool) -> None:
+    replay(group("parse", used), parses["ours"], role="ours", goal=30, wants="at least")
