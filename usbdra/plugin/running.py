@@ -11,10 +11,10 @@ reach before anybody else is given the same number (R60). Must not touch contain
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from usbdra.containers.live import Gone, Problem, Wanted
 from usbdra.containers.nodes import Node
@@ -27,6 +27,8 @@ from usbdra.plugin.telling import Telling
 from usbdra.plugin.threads import in_thread
 from usbdra.state.claims import ClaimRecord, DeviceRecord
 from usbdra.types import ClaimUid
+
+T = TypeVar("T")
 
 LATE: tuple[float, ...] = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
 """Seconds between looks for containers that are made from files of before a loss. No event tells
@@ -114,16 +116,10 @@ class Running:
         """The claim has all it lost, and its files say so: containers that want it start again."""
         await self.give(record)
         due = self._due.pop(record.ref.uid, set())
-        if self._containers is None or not due:
-            return
-        try:
-            problems = await in_thread(self._containers.restart_claim, record.ref.uid, due)
-        except (UsbdraError, OSError) as error:
-            self._tell(record, f"containers could not be restarted: {error}")
-            return
-        for problem in problems:
-            where = f"container {problem.container.name[:12]} of pod {problem.container.pod}"
-            self._tell(record, f"{where} could not be restarted: {problem.error}")
+        if self._containers is not None and due:
+            await self._change(
+                record, self._containers.restart_claim, due, "could not be restarted"
+            )
 
     async def fence(self, record: ClaimRecord) -> None:
         """Before this claim's numbers are handed out: nobody who lost one of them has it still.
@@ -197,10 +193,18 @@ class Running:
         self, record: ClaimRecord, wanted: Mapping[str, Wanted], otherwise: str
     ) -> None:
         """otherwise: what a container that cannot be changed does, for its Event."""
-        if self._containers is None or not wanted:
-            return
+        if self._containers is not None and wanted:
+            await self._change(record, self._containers.update_claim, wanted, otherwise)
+
+    async def _change(
+        self,
+        record: ClaimRecord,
+        work: Callable[[ClaimUid, T], list[Problem]],
+        what: T,
+        otherwise: str,
+    ) -> None:
         try:
-            problems = await in_thread(self._containers.update_claim, record.ref.uid, wanted)
+            problems = await in_thread(work, record.ref.uid, what)
         except (UsbdraError, OSError) as error:
             self._tell(record, f"a container {otherwise}: {error}")
             return
