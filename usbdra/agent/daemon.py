@@ -71,7 +71,7 @@ from usbdra.state.store import RecordStore
 from usbdra.stopping import until_told
 from usbdra.tracing.spans import OFF, Tracer
 from usbdra.transport import measure
-from usbdra.transport.tls import Identity, TlsFiles
+from usbdra.transport.tls import LateIdentity, TlsFiles
 from usbdra.transport.watch import LinkWatch, NetlinkEnds
 from usbdra.types import ClaimUid, DeviceName, NodeName, Port
 from usbdra.vhci.driver import VhciDriver
@@ -152,7 +152,8 @@ class Agent:
         self._assignments = Assignments.of_node(options, self._objects)
         allowed = self._assignments.require if self._assignments is not None else no_fence
         outside = OutsideHosts(api, options, self._pki) if options.outside_hosts else None
-        dialler = Dialler(api, self._identity, options.port, options.encryption, outside)
+        identity = LateIdentity(lambda: TlsFiles.in_directory(self._pki()))
+        dialler = Dialler(api, identity, options.port, options.encryption, outside)
         store = RecordStore(options.state_dir / "claims", ClaimSchema())
         self._records = Records(store, self._claims_changed)
         self._port_count = PortCount(
@@ -192,6 +193,7 @@ class Agent:
             options,
             self._broker,
             pki=self._pki,
+            identity=identity,
             addresses=nodes,
             on_refused=self._refusals,
             count=metering.decided,
@@ -392,6 +394,3 @@ class Agent:
     def _pki(self) -> Path:
         """The directory of the node's certificate."""
         return self._options.pki_dir / (sets.CURRENT if self._certificate is not None else "")
-
-    def _identity(self) -> Identity:
-        return Identity(TlsFiles.in_directory(self._pki()))

@@ -26,13 +26,14 @@ from usbdra.exporter.policy import AccessPolicy, parse_networks
 from usbdra.exporter.server import ExporterServer, Listen
 from usbdra.tracing.spans import OFF, Tracer
 from usbdra.transport import ktls
-from usbdra.transport.tls import Identity, TlsFiles
+from usbdra.transport.tls import Identity, LateIdentity, TlsFiles
 
 log = logging.getLogger(__name__)
 
 
 class Export:
-    """Serves `broker` as the options say. `pki` is the directory of the certificate right now."""
+    """Serves `broker` as the options say. `pki` is the directory of the certificate right now,
+    `identity` what others of this process have made of it."""
 
     def __init__(
         self,
@@ -40,6 +41,7 @@ class Export:
         broker: Broker,
         *,
         pki: Callable[[], Path],
+        identity: Callable[[], Identity] | None = None,
         addresses: Addresses,
         on_refused: OnRefused | None = None,
         count: Callable[[str], None] = lambda result: None,
@@ -48,6 +50,7 @@ class Export:
         self._options = options
         self._tracer = tracer
         self._pki = pki
+        self._identity = identity or LateIdentity(lambda: TlsFiles.in_directory(pki()))
         self._policy = AccessPolicy(networks=parse_networks(options.allowed_cidrs))
         # In both ways: a node that was removed, or a stolen key used from elsewhere, is refused.
         vouch = self._evidence(addresses)
@@ -93,7 +96,7 @@ class Export:
                 server = ExporterServer(
                     self._broker,
                     Listen(options.listen, options.port, reuse_port=True),
-                    identity=Identity(TlsFiles.in_directory(self._pki())),
+                    identity=self._identity(),
                     encryption=options.encryption,
                     policy=self._policy,
                     tracer=self._tracer,

@@ -80,11 +80,11 @@ class Dialler:
         encryption: Encryption,
         outside: Outside | None = None,
     ) -> None:
-        """outside: the way to hosts outside the cluster; None where there are none."""
+        """outside: the way to hosts outside the cluster; None where there are none. `identity`
+        is asked for each link: its own business to be the same one (tls.LateIdentity)."""
         self._api = api
         self._outside = outside
-        self._read_identity = identity
-        self._identity: Identity | None = None
+        self._identity = identity
         self._port = port
         self._encryption = encryption
         self._addresses: dict[NodeName, str] = {}
@@ -204,13 +204,11 @@ class Dialler:
     async def _dial_at(
         self, address: str, node: NodeName, timeouts: LinkTimeouts | None = None
     ) -> Link:
-        if self._identity is None:  # of all links: it hears of new files by itself
-            self._identity = self._read_identity()
         async with self._scouts.first(address) as connected:
             link = await dial(
                 address,
                 self._port,
-                identity=self._identity,
+                identity=self._identity(),
                 expect=node,
                 encryption=self._encryption,
                 timeouts=timeouts,

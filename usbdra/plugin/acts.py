@@ -202,10 +202,13 @@ class Acts:
         """
         uid = record.ref.uid
         record = replace(record, phase=Phase.RELEASING)
-        try:
-            await self._records.put(record)
-        except StateError as error:  # a full disk must not keep devices from going back
-            log.warning("giving back %s goes on without a record: %s", record.ref, error)
+        if self._records.on_disk(uid):
+            try:
+                await self._records.put(record)
+            except StateError as error:  # a full disk must not keep devices from going back
+                log.warning("giving back %s goes on without a record: %s", record.ref, error)
+        else:  # nothing of it is anywhere but in this process
+            self._records.note(record)
         self._on_step(Step.RELEASING, uid)
         self._doing[uid] = "removing its files"
         with span("remove-files"):

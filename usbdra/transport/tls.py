@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,6 +170,24 @@ class Identity:
 
             # The text alone: a record that is kept must not keep contexts and their memory.
             getLogger(__name__).warning("keeping the previous certificate: %s", str(exc))
+
+
+class LateIdentity:
+    """One Identity for all who ask, of files that may not be there yet.
+
+    Contexts are not small, and hold memory until Python collects them: nobody needs a second set.
+    """
+
+    def __init__(self, files: Callable[[], TlsFiles]) -> None:
+        """files: where they are when they are read for the first time."""
+        self._files = files
+        self._identity: Identity | None = None
+
+    def __call__(self) -> Identity:
+        """The identity. Raises ConfigError as long as its files cannot be used."""
+        if self._identity is None:
+            self._identity = Identity(self._files())
+        return self._identity
 
 
 def _stamp(files: TlsFiles) -> tuple[tuple[int, int, int], ...]:

@@ -94,7 +94,8 @@ class Scene:
         """The device is after the block as it was before: driver, numbers, medium, no session."""
         before = self.state()
         yield
-        assert self.state() == before
+        after = self.state()
+        assert after == before, f"{before} was before, {after} is now"
 
     @property
     def host(self) -> str:

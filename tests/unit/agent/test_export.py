@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from usbdra.importer.dial import dial
 from usbdra.tracing.otel import OtelTracer
 from usbdra.tracing.spans import OFF, Kind, Span, Tracer, Value, under
 from usbdra.transport.ktls import Encryption
+from usbdra.transport.tls import Identity, LateIdentity
 from usbdra.types import ClaimUid, NodeName
 from usbdra.usbip.extension import ClaimRef
 
@@ -33,7 +34,12 @@ CLAIM = ClaimRef("lab", "one", ClaimUid("u-1"))
 
 @asynccontextmanager
 async def exporting(
-    broker: FakeBroker, pki: Path, addresses: set[str], tracer: Tracer = OFF, **changes: Any
+    broker: FakeBroker,
+    pki: Path,
+    addresses: set[str],
+    tracer: Tracer = OFF,
+    identity: Callable[[], Identity] | None = None,
+    **changes: Any,
 ) -> AsyncIterator[tuple[AgentOptions, list[str]]]:
     refused: list[str] = []
 
@@ -48,7 +54,13 @@ async def exporting(
         node=NodeName("node-a"), pod_uid="p", listen=("127.0.0.1",), port=free_port(), **changes
     )
     export = Export(
-        options, broker, pki=lambda: pki, addresses=known, on_refused=note, tracer=tracer
+        options,
+        broker,
+        pki=lambda: pki,
+        identity=identity,
+        addresses=known,
+        on_refused=note,
+        tracer=tracer,
     )
     running = asyncio.create_task(export.run())
     try:
@@ -88,6 +100,22 @@ async def test_in_process_the_address_counts_as_well(broker: FakeBroker) -> None
         assert broker.calls == ["acquire", "hand_over"]
         (text,) = refused
         assert text.startswith("127.0.0.1 is no InternalIP")
+
+
+async def test_in_process_the_listener_has_the_identity_of_the_agents_own_links(
+    broker: FakeBroker,
+) -> None:
+    made = LateIdentity(lambda: certificates().identity("a").files)
+    identity, asked = made(), 0
+
+    def counted() -> Identity:
+        nonlocal asked
+        asked += 1
+        return identity
+
+    async with exporting(broker, Path("/nowhere"), {"127.0.0.1"}, identity=counted) as (options, _):
+        await ask(options.port)
+    assert (asked, broker.calls) == (1, ["acquire", "hand_over"])
 
 
 class Claimed:

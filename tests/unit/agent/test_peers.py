@@ -294,26 +294,6 @@ async def test_a_nodes_address_is_read_once_and_again_when_the_node_is_not_there
         await dialler.connect(order)
 
 
-async def test_the_certificate_is_read_once_for_all_links(nodes: Nodes) -> None:
-    """Each reading makes contexts with memory of their own; a failed dial held it until Python
-    collected it."""
-    api, read = FakeKube(), 0
-    api.put(NODE, node_at("10.0.0.1"))
-
-    def identity() -> Any:
-        nonlocal read
-        read += 1
-        return object()
-
-    dialler = Dialler(api, identity, 3241, Encryption.REQUIRED)
-    await dialler.connect(order_of("node-a"))
-    nodes.at = {}
-    for _ in range(3):
-        with pytest.raises(Unreachable):
-            await dialler.connect(order_of("node-a"))
-    assert read == 1
-
-
 async def test_r23_with_our_own_cable_out_the_node_is_dialled_where_it_was(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

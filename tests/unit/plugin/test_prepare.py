@@ -202,6 +202,18 @@ def two_devices() -> dict[str, object]:
     return claim(result("one", "usb-a", "stick"), result("two", "usb-a", "second"))
 
 
+async def test_r47_a_claim_that_is_refused_leaves_the_disk_alone(world: World) -> None:
+    """The kubelet asks again and again; nothing is held of it that a start would have to know."""
+    refs = world.add(remote_claim(), local_claim())
+    agent = world.agent()
+    for ref, device in zip(refs, ("stick", "mouse"), strict=True):
+        agent.attacher.failures[device] = DeviceBusy(device, "claim lab/other (uid-9)")
+        with pytest.raises(DeviceBusy):
+            await agent.preparer.prepare(ref)
+    assert agent.store.saves == 0
+    assert world.left() == []
+
+
 async def test_r45_failure_half_way_takes_everything_back(world: World) -> None:
     (ref,) = world.add(two_devices())
     agent = world.agent()

@@ -233,11 +233,13 @@ class FakeApi:
 
 
 class FlakyStore(RecordStore[ClaimRecord]):
-    """A real store whose disk can be full."""
+    """A real store whose disk can be full; counts what is written."""
 
     error: Exception | None = None
+    saves = 0
 
     def save(self, name: str, record: ClaimRecord) -> None:
+        self.saves += 1
         if self.error is not None:
             raise self.error
         super().save(name, record)

@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.certificates import certificates
 from usbdra.errors import ConfigError, NotAuthenticated
 from usbdra.transport.ktls import Role
-from usbdra.transport.tls import Identity, TlsFiles, peer_certificate
+from usbdra.transport.tls import Identity, LateIdentity, TlsFiles, peer_certificate
 
 URI = "usbdra://node/"
 
@@ -43,6 +43,15 @@ def test_rotation_is_picked_up_by_the_next_connection(directory: Path) -> None:
     after = identity.context(Role.CLIENT)
     assert after is not before
     assert identity.context(Role.CLIENT) is after
+
+
+def test_a_late_identity_is_read_once_and_not_before_it_is_there(tmp_path: Path) -> None:
+    """Each reading makes contexts that hold memory until Python collects them."""
+    identity = LateIdentity(lambda: TlsFiles.in_directory(tmp_path / "current"))
+    with pytest.raises(ConfigError, match=r"current/tls\.crt"):
+        identity()
+    (tmp_path / "current").symlink_to(certificates().a)
+    assert identity() is identity()
 
 
 def test_half_a_rotation_keeps_the_old_identity(
