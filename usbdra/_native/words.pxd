@@ -118,7 +118,8 @@ cdef inline bint all_in(uint64_t text, unsigned char least, unsigned char most) 
 cdef inline size_t bytes_before(uint64_t text, unsigned char stop) noexcept nogil:
     """How many bytes come before the first `stop`; 8 when there is none."""
     cdef uint64_t other = text ^ every(stop)
-    cdef uint64_t found = (other - every(1)) & ~other & every(0x80)  # above the first one it may be wrong
+    # Bytes behind the first one may be marked wrongly: the subtraction borrows from them.
+    cdef uint64_t found = (other - every(1)) & ~other & every(0x80)
     return 8 if found == 0 else <size_t>libc.trailing_zeros(found) >> 3
 
 
