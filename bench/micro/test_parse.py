@@ -72,7 +72,9 @@ def reads(stored: list[str]) -> dict[str, list[float]]:
         "ours": lambda: vhci.read_status(directory, CONTROLLERS),
         "oracle": lambda: oracle.parse(plain_read(stored)),
     }
-    assert len(vhci.read_status(directory, CONTROLLERS)) == len(oracle.parse(plain_read(stored)))
+    assert len(plain_read(stored)) == CONTROLLERS
+    assert len(vhci.read_status(directory, CONTROLLERS)) == 240
+    assert len(oracle.parse(plain_read(stored))) == 240
     return in_turn(works, rounds=100, calls=20)
 
 
@@ -83,6 +85,7 @@ def parses(used: bool) -> dict[str, list[float]]:
         "oracle": lambda: oracle.parse(given),
         "ours": lambda: vhci.parse(given),
     }
+    assert len(oracle.parse(given)) == 240
     assert len(vhci.parse(given)) == 240
     return in_turn(works, rounds=100, calls=20)
 

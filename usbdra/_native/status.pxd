@@ -198,16 +198,18 @@ cdef inline bint any_row(
     return True
 
 
-cdef inline bint short_busid(uint64_t text, Entry* entry) noexcept nogil:
-    """`busid` of at most seven characters, from eight bytes that hold it and its line feed."""
+cdef inline size_t short_busid(Text at, Entry* entry) noexcept nogil:
+    """`busid` of at most seven characters, from eight bytes that hold it and its line feed: how
+    many characters, or 0."""
+    cdef uint64_t text = eight(at)
     cdef size_t size = bytes_before(text, c'\n')
     if size == 0 or size > 7 or not c'0' <= <unsigned char>text <= c'9':
-        return False
+        return 0
     if not all_in(upto(text, size, c'0'), c'-', c'9') or bytes_before(text, c'/') < size:
-        return False
-    libc.memcpy(entry.busid, &text, 8)  # what lies behind its size is no part of it
+        return 0
+    libc.memcpy(entry.busid, at, 8)  # what lies behind its size is no part of it
     entry.busid_size = 0 if <uint32_t>text == ROW_NO_DEVICE else <uint8_t>size
-    return True
+    return size
 
 
 cdef inline size_t current_row(Text at, Text end, Entry* entry) noexcept nogil:
@@ -249,10 +251,11 @@ cdef inline size_t current_row(Text at, Text end, Entry* entry) noexcept nogil:
         return 0
     if not hex_digits(eight(at + 17), &devid) or not digits(eight(at + 26), 6, &entry.socket):
         return 0
-    if not short_busid(eight(at + 33), entry):
+    size = short_busid(at + 33, entry)
+    if size == 0:
         return 0
     entry.devid = <uint32_t>devid
-    return 34 + bytes_before(eight(at + 33), c'\n')
+    return 34 + size
 
 
 cdef inline int reserve(Entries* entries) noexcept nogil:

@@ -204,11 +204,12 @@ class Dialler:
     async def _dial_at(
         self, address: str, node: NodeName, timeouts: LinkTimeouts | None = None
     ) -> Link:
+        identity = self._identity()
         async with self._scouts.first(address) as connected:
             link = await dial(
                 address,
                 self._port,
-                identity=self._identity(),
+                identity=identity,
                 expect=node,
                 encryption=self._encryption,
                 timeouts=timeouts,

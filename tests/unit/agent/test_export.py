@@ -25,7 +25,7 @@ from usbdra.importer.dial import dial
 from usbdra.tracing.otel import OtelTracer
 from usbdra.tracing.spans import OFF, Kind, Span, Tracer, Value, under
 from usbdra.transport.ktls import Encryption
-from usbdra.transport.tls import Identity, LateIdentity
+from usbdra.transport.tls import Identity
 from usbdra.types import ClaimUid, NodeName
 from usbdra.usbip.extension import ClaimRef
 
@@ -105,8 +105,7 @@ async def test_in_process_the_address_counts_as_well(broker: FakeBroker) -> None
 async def test_in_process_the_listener_has_the_identity_of_the_agents_own_links(
     broker: FakeBroker,
 ) -> None:
-    made = LateIdentity(lambda: certificates().identity("a").files)
-    identity, asked = made(), 0
+    identity, asked = certificates().identity("a"), 0
 
     def counted() -> Identity:
         nonlocal asked

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.certificates import certificates
 from tests.fakes.kube import FakeKube
 from tests.unit.plugin.records import device, record
 from tests.unit.slices.samples import offer
@@ -23,6 +24,7 @@ from usbdra.plugin.contracts import Order
 from usbdra.state.claims import ClaimRef as HolderRef
 from usbdra.state.exports import Session
 from usbdra.transport.ktls import Encryption
+from usbdra.transport.tls import LateIdentity, TlsFiles
 from usbdra.types import ClaimUid, DeviceName, Hub, NodeName
 from usbdra.usbip.extension import ClaimRef
 
@@ -292,6 +294,26 @@ async def test_a_nodes_address_is_read_once_and_again_when_the_node_is_not_there
     nodes.at = {}
     with pytest.raises(Unreachable, match=r"10\.0\.0\.9 does not answer"):
         await dialler.connect(order)
+
+
+async def test_the_certificate_is_read_once_for_all_links(nodes: Nodes) -> None:
+    """Each reading makes contexts with memory of their own; a failed dial held it until Python
+    collected it."""
+    api, read = FakeKube(), 0
+    api.put(NODE, node_at("10.0.0.1"))
+
+    def files() -> TlsFiles:
+        nonlocal read
+        read += 1
+        return TlsFiles.in_directory(certificates().b)
+
+    dialler = Dialler(api, LateIdentity(files), 3241, Encryption.REQUIRED)
+    await dialler.connect(order_of("node-a"))
+    nodes.at = {}
+    for _ in range(3):
+        with pytest.raises(Unreachable):
+            await dialler.connect(order_of("node-a"))
+    assert read == 1
 
 
 async def test_r23_with_our_own_cable_out_the_node_is_dialled_where_it_was(

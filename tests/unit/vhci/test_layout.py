@@ -37,6 +37,13 @@ def test_nothing_is_read_of_a_module_that_is_not_whole(tmp_path: Path, state: st
     assert layout.control_directory(tmp_path).name == "vhci_hcd.0"
 
 
+def test_directories_that_are_no_controllers_are_passed_over(tmp_path: Path) -> None:
+    tree = SysTree(tmp_path)
+    tree.vhci()
+    (tree.sys / "devices/platform/vhci_hcd.x").mkdir()
+    assert layout.control_directory(tmp_path).name == "vhci_hcd.0"
+
+
 def test_places_by_root_hub_speed_not_by_order(tmp_path: Path) -> None:
     tree = SysTree(tmp_path)
     vhci = tree.vhci(2, first_bus=9)  # usb9 and usb10: text order would put usb10 first
