@@ -26,7 +26,7 @@ from usbdra.agent.podplugs import Containers, PodPlugs
 from usbdra.errors import LinkError, StateError, UsbdraError
 from usbdra.hotplug.machines import Key, Machines
 from usbdra.hotplug.qemu import PREFIX, Address
-from usbdra.hotplug.qmp import MachineGone, Occupied
+from usbdra.hotplug.qmp import MachineGone, Silent
 from usbdra.kube.client import KubeClient
 from usbdra.kube.custom import Contract
 from usbdra.kube.errors import ApiError
@@ -342,7 +342,7 @@ class Plugs:
         record = self._plugs.get(uid)
         if record is None or isinstance(error, StateError):
             return
-        if not (isinstance(error, Occupied) and self._stands(record)):
+        if not (isinstance(error, Silent) and self._stands(record)):
             self._reports.detached(record, error.reason, str(error))
 
     def _stands(self, record: PlugRecord) -> bool:

@@ -40,9 +40,9 @@ class QmpError(PlugFailed):
         self.text = text
 
 
-class Occupied(PlugFailed):
-    """QEMU serves another client: an earlier agent of this node that is about to end, or a
-    stranger. What is plugged in is not known then."""
+class Silent(PlugFailed):
+    """QEMU does not answer in time: it hangs, or serves another client, an earlier agent of this
+    node that is about to end or a stranger. What is plugged in is not known then."""
 
 
 class QmpClient:
@@ -64,7 +64,7 @@ class QmpClient:
     async def open(cls, sock: socket.socket, timeout: float = TIMEOUT) -> QmpClient:
         """A client past greeting and capabilities. Keeps the socket, also when it raises.
 
-        Raises MachineGone, Occupied when nobody greets in time: QEMU serves one client.
+        Raises MachineGone, Silent when nobody greets in time: QEMU serves one client.
         """
         client = cls(sock, timeout)
         try:
@@ -73,7 +73,7 @@ class QmpClient:
             await client.execute("qmp_capabilities")
         except TimeoutError:
             await client.close()
-            raise Occupied(
+            raise Silent(
                 f"QEMU does not greet within {timeout:g} s: is another client on its QMP socket?"
             ) from None
         except BaseException:
@@ -98,7 +98,7 @@ class QmpClient:
     async def execute(self, command: str, *, fd: int | None = None, **arguments: Any) -> Any:
         """The command's `return`. Borrows `fd` and sends it along.
 
-        Raises QmpError, MachineGone, PlugFailed when no answer comes in time.
+        Raises QmpError, MachineGone, Silent when no answer comes in time.
         """
         async with self._turn:
             if self.closed:
@@ -112,7 +112,7 @@ class QmpClient:
                     await self._send(json.dumps(body).encode() + b"\n", fd)
                     found = await answer
             except TimeoutError:
-                raise PlugFailed(
+                raise Silent(
                     f"QEMU does not answer {command} within {self._timeout:g} s"
                 ) from None
             finally:

@@ -225,6 +225,26 @@ async def test_during_an_upgrade_the_new_agent_waits_for_the_old_ones_connection
             assert world.said()["attached"] is True
 
 
+async def test_of_a_machine_that_does_not_answer_a_new_agent_says_nothing_new(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "GREETING", 0.02)
+    qemu = await world.machine()
+    async with world.agent():
+        world.attach()
+        world.prepare(held(NULL))
+        await plugged(world, qemu)
+    said, before = len(world.api.requests), len(qemu.commands)
+    qemu.silent = {"qmp_capabilities"}
+    async with world.agent():
+        await until(lambda: len(qemu.commands) > before + 2)
+        assert len(world.api.requests) == said
+        assert world.said()["attached"] is True
+        qemu.silent = set()
+        await until(lambda: len(world.api.requests) > said)
+        assert world.said()["attached"] is True
+
+
 async def test_what_a_restarted_agent_should_not_have_goes_out(world: World) -> None:
     qemu = await world.machine()
     async with world.agent():
