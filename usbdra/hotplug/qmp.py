@@ -112,9 +112,7 @@ class QmpClient:
                     await self._send(json.dumps(body).encode() + b"\n", fd)
                     found = await answer
             except TimeoutError:
-                raise Silent(
-                    f"QEMU does not answer {command} within {self._timeout:g} s"
-                ) from None
+                raise Silent(f"QEMU does not answer {command} within {self._timeout:g} s") from None
             finally:
                 del self._answers[number]
         if "error" in found:
