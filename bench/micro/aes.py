@@ -10,6 +10,7 @@ the processor has it is what no emulated node can tell, and this machine's kerne
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import select
 import socket
@@ -26,6 +27,8 @@ TRANSFER = 64 * 1024
 RATES = {"480 Mbit/s": 53_248_000, "5 Gbit/s": 460_000_000}
 """Most bytes a second of bulk data: 13 packets of 512 bytes a microframe (USB 2.0, table 5-10);
 5 Gbit/s less 8b/10b and what a packet needs beside its data (USB 3.0)."""
+NEAR = 1e-4
+"""Seconds of a round trip between machines beside each other; on one machine there is none."""
 _RECORD = 16 * 1024
 """Most a record holds (RFC 8446, 5.1)."""
 _TAG, _TYPE = 16, b"\x17\x03\x03"
@@ -58,42 +61,49 @@ class _Plain:
         _fill(self._sock, data)
 
 
+_Records = tuple[memoryview, list[tuple[memoryview, bytes, memoryview]]]
+"""A message on the wire, and of each record in it the text, the head and the sealed bytes."""
+
+
 class _Encrypted:
     """The same in records: type, version and length, the sealed bytes, and their tag."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock, self._aead = sock, AESGCM(_KEY)
-        self._sent = self._received = 0
-        self._out, self._in = bytearray(2 * TRANSFER), bytearray(2 * TRANSFER)
+        self._sent, self._received = itertools.count(), itertools.count()
+        self._out, self._in = (
+            memoryview(bytearray(2 * TRANSFER)),
+            memoryview(bytearray(2 * TRANSFER)),
+        )
+        self._cut: dict[tuple[int, int], _Records] = {}
 
     def send(self, data: memoryview) -> None:
-        at, out = 0, memoryview(self._out)
-        for start in range(0, len(data), _RECORD):
-            part = data[start : start + _RECORD]
-            sealed = len(part) + _TAG
-            head = _TYPE + sealed.to_bytes(2, "big")
-            out[at : at + _HEAD] = head
-            at += _HEAD
-            nonce = self._sent.to_bytes(12, "big")
-            self._aead.encrypt_into(nonce, part, head, out[at : at + sealed])
-            self._sent += 1
-            at += sealed
-        self._sock.sendall(out[:at])
+        whole, records = self._records(data, self._out)
+        for part, head, sealed in records:
+            self._aead.encrypt_into(next(self._sent).to_bytes(12, "big"), part, head, sealed)
+        self._sock.sendall(whole)
 
     def receive(self, data: memoryview) -> None:
-        records = -(-len(data) // _RECORD)
-        whole = memoryview(self._in)[: len(data) + records * (_HEAD + _TAG)]
+        whole, records = self._records(data, self._in)
         _fill(self._sock, whole)
-        at = 0
-        for start in range(0, len(data), _RECORD):
-            part = data[start : start + _RECORD]
-            sealed = len(part) + _TAG
-            head = bytes(whole[at : at + _HEAD])
-            at += _HEAD
-            nonce = self._received.to_bytes(12, "big")
-            self._aead.decrypt_into(nonce, whole[at : at + sealed], head, part)
-            self._received += 1
-            at += sealed
+        for part, head, sealed in records:
+            self._aead.decrypt_into(next(self._received).to_bytes(12, "big"), sealed, head, part)
+
+    def _records(self, data: memoryview, wire: memoryview) -> _Records:
+        """How a message lies in its buffer, found once: Python's cutting is not measured."""
+        key = (id(data), id(wire))
+        if key not in self._cut:
+            at, records = 0, []
+            for start in range(0, len(data), _RECORD):
+                part = data[start : start + _RECORD]
+                size = len(part) + _TAG
+                head = _TYPE + size.to_bytes(2, "big")
+                wire[at : at + _HEAD] = head
+                at += _HEAD
+                records.append((part, head, wire[at : at + size]))
+                at += size
+            self._cut[key] = wire[:at], records
+        return self._cut[key]
 
 
 class Reader:
@@ -114,10 +124,12 @@ class Reader:
 
 
 @contextmanager
-def reader(encrypted: bool, rate: float, depth: int) -> Iterator[Reader]:
-    """A reader, and a device behind its connection."""
+def reader(encrypted: bool, rate: float, depth: int, round_trip: float = 0.0) -> Iterator[Reader]:
+    """A reader, and a device behind its connection, so many seconds away."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        device = _FORK.Process(target=_device, args=(listening, encrypted, rate), daemon=True)
+        device = _FORK.Process(
+            target=_device, args=(listening, encrypted, rate, round_trip), daemon=True
+        )
         device.start()
         sock = socket.create_connection(listening.getsockname())
     try:
@@ -132,8 +144,9 @@ def _end(sock: socket.socket, encrypted: bool) -> _Messages:
     return _Encrypted(sock) if encrypted else _Plain(sock)
 
 
-def _device(listening: socket.socket, encrypted: bool, rate: float) -> None:
-    """Answers one connection's requests in turn, each when the device has moved its bytes."""
+def _device(listening: socket.socket, encrypted: bool, rate: float, away: float) -> None:
+    """Answers one connection's requests in turn, each when the device has moved its bytes and the
+    network would have taken its time."""
     sock, _ = listening.accept()
     end = _end(sock, encrypted)
     request = memoryview(bytearray(HEADER))
@@ -146,7 +159,7 @@ def _device(listening: socket.socket, encrypted: bool, rate: float) -> None:
             while not due or select.select([sock], [], [], 0)[0]:
                 end.receive(request)
                 free = max(free, time.perf_counter()) + TRANSFER / rate
-                due.append(free)
+                due.append(free + away)
             if time.perf_counter() >= due[0]:
                 due.pop(0)
                 end.send(answer)

@@ -1,35 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bulk transfers in plain and encrypted where AES is in hardware: what encryption costs there."""
+"""Bulk transfers in plain and encrypted where AES is in hardware: what encryption costs there.
+
+Both in turn, over a connection of this machine and over one of two machines beside each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pytest_benchmark.fixture import BenchmarkFixture
 
-from bench.micro.aes import RATES, TRANSFER, has_aes, reader
+from bench.conftest import Replay, in_turn
+from bench.micro.aes import NEAR, RATES, TRANSFER, has_aes, reader
 
-MOVED = 4 * 2**20
+MOVED = 1 << 20
 GOAL = 1 / 0.9
 """Encrypted throughput is at least 0.9 of plain."""
+ROUNDS = 40
+
+Taken = dict[str, list[float]]
 
 
-@pytest.mark.parametrize("depth", [1, 4])
-@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
-@pytest.mark.parametrize("speed", RATES)
-def test_transfers(benchmark: BenchmarkFixture, speed: str, encrypted: bool, depth: int) -> None:
-    benchmark.group = f"{speed}, {TRANSFER // 1024} KiB x {depth}, natively"
+@pytest.fixture(scope="module", params=RATES)
+def speed(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[0.0, NEAR], ids=["here", "near"])
+def away(request: pytest.FixtureRequest) -> float:
+    return float(request.param)
+
+
+@pytest.fixture(scope="module", params=[1, 4])
+def depth(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module")
+def taken(speed: str, away: float, depth: int) -> Taken:
     transfers = MOVED // TRANSFER
-    if not encrypted:
-        benchmark.extra_info["role"] = "yardstick"
-    elif has_aes():
-        benchmark.extra_info["goal"] = GOAL
-    with reader(encrypted, RATES[speed], depth) as one:
-        one.read(transfers)
-        pedantic: Callable[..., None] = benchmark.pedantic
-        pedantic(one.read, args=(transfers,), rounds=15)
-    stats: Any = benchmark.stats
-    rate = MOVED / 2**20 / stats.stats.median
-    benchmark.extra_info["mib_per_s"] = round(rate, 1)
+    ends = (reader(encrypted, RATES[speed], depth, away) for encrypted in (False, True))
+    with next(ends) as plain, next(ends) as encrypted:
+        works = {
+            "plain": lambda: plain.read(transfers),
+            "encrypted": lambda: encrypted.read(transfers),
+        }
+        in_turn(works, rounds=3, calls=1)
+        return in_turn(works, rounds=ROUNDS, calls=1)
+
+
+@pytest.fixture
+def group(speed: str, away: float, depth: int) -> str:
+    near = f", {away * 1e3:g} ms away" if away else ""
+    return f"{speed}, {TRANSFER // 1024} KiB x {depth}{near}, natively"
+
+
+def facts(seconds: list[float]) -> dict[str, Any]:
+    """Of the median round."""
+    median = sorted(seconds)[len(seconds) // 2]
+    return {"mib_per_s": round(MOVED / 2**20 / median, 1)}
+
+
+def test_plain(replay: Replay, group: str, taken: Taken) -> None:
+    replay(group, taken["plain"], role="yardstick", **facts(taken["plain"]))
+
+
+def test_encrypted(replay: Replay, group: str, taken: Taken) -> None:
+    goal = {"goal": GOAL} if has_aes() else {}
+    replay(group, taken["encrypted"], **goal, **facts(taken["encrypted"]))
