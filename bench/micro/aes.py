@@ -90,7 +90,8 @@ class _Encrypted:
             self._aead.decrypt_into(next(self._received).to_bytes(12, "big"), sealed, head, part)
 
     def _records(self, data: memoryview, wire: memoryview) -> _Records:
-        """How a message lies in its buffer, found once: Python's cutting is not measured."""
+        """How a message lies in its buffer, found once: Python's cutting is not measured. Each end
+        has one buffer for all it sends and one for all it receives."""
         key = (id(data), id(wire))
         if key not in self._cut:
             at, records = 0, []
@@ -111,14 +112,15 @@ class Reader:
 
     def __init__(self, end: _Messages, depth: int) -> None:
         self._end, self._depth = end, depth
+        self._request = memoryview(bytes(HEADER))
         self._answer = memoryview(bytearray(HEADER + TRANSFER))
 
     def read(self, transfers: int) -> None:
         """So many of them. Raises ConnectionError when the other end goes, InvalidTag."""
-        asked, request = 0, memoryview(bytes(HEADER))
+        asked = 0
         for done in range(transfers):
             while asked < min(transfers, done + self._depth):
-                self._end.send(request)
+                self._end.send(self._request)
                 asked += 1
             self._end.receive(self._answer)
 
