@@ -44,67 +44,63 @@ def has_aes() -> bool:
 
 
 class _Messages(Protocol):
-    """One end of a connection, which carries messages of a known size."""
+    """One end of a connection, whose messages have one size each way; what they say is nothing."""
 
-    def send(self, data: memoryview) -> None: ...
-    def receive(self, data: memoryview) -> None: ...
+    def send(self) -> None: ...
+    def receive(self) -> None: ...
 
 
 class _Plain:
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, sent: int, received: int) -> None:
         self._sock = sock
+        self._out, self._in = memoryview(bytes(sent)), memoryview(bytearray(received))
 
-    def send(self, data: memoryview) -> None:
-        self._sock.sendall(data)
+    def send(self) -> None:
+        self._sock.sendall(self._out)
 
-    def receive(self, data: memoryview) -> None:
-        _fill(self._sock, data)
+    def receive(self) -> None:
+        _fill(self._sock, self._in)
 
 
-_Records = tuple[memoryview, list[tuple[memoryview, bytes, memoryview]]]
-"""A message on the wire, and of each record in it the text, the head and the sealed bytes."""
+class _Sealed:
+    """A message as it is on the wire: of each record type, version, length, sealed bytes and tag.
+
+    Where each lies is found once, so that Python's cutting is not measured.
+    """
+
+    def __init__(self, size: int) -> None:
+        text, at = memoryview(bytearray(size)), 0
+        wire = memoryview(bytearray(size + -(-size // _RECORD) * (_HEAD + _TAG)))
+        self.records: list[tuple[memoryview, bytes, memoryview]] = []
+        """(text, head, sealed bytes) of each."""
+        for start in range(0, size, _RECORD):
+            part = text[start : start + _RECORD]
+            sealed = len(part) + _TAG
+            head = _TYPE + sealed.to_bytes(2, "big")
+            wire[at : at + _HEAD] = head
+            at += _HEAD
+            self.records.append((part, head, wire[at : at + sealed]))
+            at += sealed
+        self.wire = wire
 
 
 class _Encrypted:
-    """The same in records: type, version and length, the sealed bytes, and their tag."""
+    """The same in records."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, sent: int, received: int) -> None:
         self._sock, self._aead = sock, AESGCM(_KEY)
         self._sent, self._received = itertools.count(), itertools.count()
-        self._out, self._in = (
-            memoryview(bytearray(2 * TRANSFER)),
-            memoryview(bytearray(2 * TRANSFER)),
-        )
-        self._cut: dict[tuple[int, int], _Records] = {}
+        self._out, self._in = _Sealed(sent), _Sealed(received)
 
-    def send(self, data: memoryview) -> None:
-        whole, records = self._records(data, self._out)
-        for part, head, sealed in records:
+    def send(self) -> None:
+        for part, head, sealed in self._out.records:
             self._aead.encrypt_into(next(self._sent).to_bytes(12, "big"), part, head, sealed)
-        self._sock.sendall(whole)
+        self._sock.sendall(self._out.wire)
 
-    def receive(self, data: memoryview) -> None:
-        whole, records = self._records(data, self._in)
-        _fill(self._sock, whole)
-        for part, head, sealed in records:
+    def receive(self) -> None:
+        _fill(self._sock, self._in.wire)
+        for part, head, sealed in self._in.records:
             self._aead.decrypt_into(next(self._received).to_bytes(12, "big"), sealed, head, part)
-
-    def _records(self, data: memoryview, wire: memoryview) -> _Records:
-        """How a message lies in its buffer, found once: Python's cutting is not measured. Each end
-        has one buffer for all it sends and one for all it receives."""
-        key = (id(data), id(wire))
-        if key not in self._cut:
-            at, records = 0, []
-            for start in range(0, len(data), _RECORD):
-                part = data[start : start + _RECORD]
-                size = len(part) + _TAG
-                head = _TYPE + size.to_bytes(2, "big")
-                wire[at : at + _HEAD] = head
-                at += _HEAD
-                records.append((part, head, wire[at : at + size]))
-                at += size
-            self._cut[key] = wire[:at], records
-        return self._cut[key]
 
 
 class Reader:
@@ -112,17 +108,15 @@ class Reader:
 
     def __init__(self, end: _Messages, depth: int) -> None:
         self._end, self._depth = end, depth
-        self._request = memoryview(bytes(HEADER))
-        self._answer = memoryview(bytearray(HEADER + TRANSFER))
 
     def read(self, transfers: int) -> None:
         """So many of them. Raises ConnectionError when the other end goes, InvalidTag."""
         asked = 0
         for done in range(transfers):
             while asked < min(transfers, done + self._depth):
-                self._end.send(self._request)
+                self._end.send()
                 asked += 1
-            self._end.receive(self._answer)
+            self._end.receive()
 
 
 @contextmanager
@@ -135,36 +129,34 @@ def reader(encrypted: bool, rate: float, depth: int, round_trip: float = 0.0) ->
         device.start()
         sock = socket.create_connection(listening.getsockname())
     try:
-        yield Reader(_end(sock, encrypted), depth)
+        yield Reader(_end(sock, encrypted, sent=HEADER, received=HEADER + TRANSFER), depth)
     finally:
         sock.close()
         device.join(10)
 
 
-def _end(sock: socket.socket, encrypted: bool) -> _Messages:
+def _end(sock: socket.socket, encrypted: bool, *, sent: int, received: int) -> _Messages:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return _Encrypted(sock) if encrypted else _Plain(sock)
+    return (_Encrypted if encrypted else _Plain)(sock, sent, received)
 
 
 def _device(listening: socket.socket, encrypted: bool, rate: float, away: float) -> None:
     """Answers one connection's requests in turn, each when the device has moved its bytes and the
     network would have taken its time."""
     sock, _ = listening.accept()
-    end = _end(sock, encrypted)
-    request = memoryview(bytearray(HEADER))
-    answer = memoryview(bytes(HEADER + TRANSFER))
+    end = _end(sock, encrypted, sent=HEADER + TRANSFER, received=HEADER)
     due: list[float] = []
     free = 0.0
     with contextlib.suppress(ConnectionError):
         while True:
             # while the device works this spins: a sleep is as long as some transfers
             while not due or select.select([sock], [], [], 0)[0]:
-                end.receive(request)
+                end.receive()
                 free = max(free, time.perf_counter()) + TRANSFER / rate
                 due.append(free + away)
             if time.perf_counter() >= due[0]:
                 due.pop(0)
-                end.send(answer)
+                end.send()
 
 
 def _fill(sock: socket.socket, data: memoryview) -> None:

@@ -6,7 +6,7 @@ Both in turn, over a connection of this machine and over one of two machines bes
 
 from __future__ import annotations
 
-from typing import Any
+import statistics
 
 import pytest
 
@@ -39,8 +39,8 @@ def depth(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="module")
 def taken(speed: str, away: float, depth: int) -> Taken:
     transfers = MOVED // TRANSFER
-    ends = (reader(encrypted, RATES[speed], depth, away) for encrypted in (False, True))
-    with next(ends) as plain, next(ends) as encrypted:
+    link = (RATES[speed], depth, away)
+    with reader(False, *link) as plain, reader(True, *link) as encrypted:
         works = {
             "plain": lambda: plain.read(transfers),
             "encrypted": lambda: encrypted.read(transfers),
@@ -55,16 +55,15 @@ def group(speed: str, away: float, depth: int) -> str:
     return f"{speed}, {TRANSFER // 1024} KiB x {depth}{near}, natively"
 
 
-def facts(seconds: list[float]) -> dict[str, Any]:
-    """Of the median round."""
-    median = sorted(seconds)[len(seconds) // 2]
-    return {"mib_per_s": round(MOVED / 2**20 / median, 1)}
+def rate(seconds: list[float]) -> float:
+    """MiB/s of the median round."""
+    return round(MOVED / 2**20 / statistics.median(seconds), 1)
 
 
 def test_plain(replay: Replay, group: str, taken: Taken) -> None:
-    replay(group, taken["plain"], role="yardstick", **facts(taken["plain"]))
+    replay(group, taken["plain"], role="yardstick", mib_per_s=rate(taken["plain"]))
 
 
 def test_encrypted(replay: Replay, group: str, taken: Taken) -> None:
     goal = {"goal": GOAL} if has_aes() else {}
-    replay(group, taken["encrypted"], **goal, **facts(taken["encrypted"]))
+    replay(group, taken["encrypted"], **goal, mib_per_s=rate(taken["encrypted"]))

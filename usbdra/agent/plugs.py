@@ -23,7 +23,7 @@ from usbdra.agent import podplugs
 from usbdra.agent.options import AgentOptions
 from usbdra.agent.plugreports import PlugReports
 from usbdra.agent.podplugs import Containers, PodPlugs
-from usbdra.errors import LinkError, StateError, UsbdraError
+from usbdra.errors import LinkError, PlugFailed, StateError, UsbdraError
 from usbdra.hotplug.machines import Key, Machines
 from usbdra.hotplug.qemu import PREFIX, Address
 from usbdra.hotplug.qmp import MachineGone, Silent
@@ -295,6 +295,8 @@ class Plugs:
                 fd = await self._open(wanted)
                 try:
                     address = await qemu.plug(name, wanted.tag, fd, wanted.bus)
+                except Silent as error:  # by the look just now it is not in
+                    raise PlugFailed(str(error)) from error
                 finally:
                     os.close(fd)
                 log.info("plugged in", extra=_facts(wanted, address))

@@ -145,12 +145,17 @@ async def plugged(world: World, qemu: FakeQemu, node: DeviceNode = NULL) -> None
     await until(lambda: bool(world.said().get("attached")))
 
 
+async def plug_in(world: World, qemu: FakeQemu) -> None:
+    """Ask for a device and wait until it is in the machine."""
+    world.attach()
+    world.prepare(held(NULL))
+    await plugged(world, qemu)
+
+
 async def test_a_device_goes_in_when_attachment_and_claim_are_there(world: World) -> None:
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
         assert world.said() == {
             "attached": True, "address": {"bus": 0, "port": 1}, "podUID": ONE, "claimUID": CLAIM,
         }  # fmt: skip
@@ -191,9 +196,7 @@ async def test_a_restarted_agent_finds_what_is_plugged_in_and_touches_nothing(
 ) -> None:
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
     done = len([c for c in qemu.commands if c.startswith("device_")])
     world.api.fail(errors.ApiUnavailable("list", 503, "", "away"))
     async with world.agent():
@@ -211,9 +214,7 @@ async def test_during_an_upgrade_the_new_agent_waits_for_the_old_ones_connection
     monkeypatch.setattr(machines, "GREETING", 0.02)
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
         said = len(world.api.requests)
         old = world.plugs
         async with world.agent():
@@ -231,9 +232,7 @@ async def test_of_a_machine_that_does_not_answer_a_new_agent_says_nothing_new(
     monkeypatch.setattr(machines, "GREETING", 0.02)
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
     said, before = len(world.api.requests), len(qemu.commands)
     qemu.silent = {"qmp_capabilities"}
     async with world.agent():
@@ -245,12 +244,24 @@ async def test_of_a_machine_that_does_not_answer_a_new_agent_says_nothing_new(
         assert world.said()["attached"] is True
 
 
+async def test_a_machine_that_is_known_to_lack_the_device_and_does_not_take_it_is_told_of(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machines, "GREETING", 0.05)
+    qemu = await world.machine()
+    async with world.agent():
+        await plug_in(world, qemu)
+    await qemu.restart()
+    qemu.silent = {"device_add"}
+    async with world.agent():
+        await until(lambda: world.said()["attached"] is False)
+        assert world.said()["reason"] == "PlugFailed"
+
+
 async def test_what_a_restarted_agent_should_not_have_goes_out(world: World) -> None:
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
     world.api.drop(NAMES.attachment, "one", "lab")
     async with world.agent():
         await until(lambda: qemu.devices == {} and world.store.load(CLAIM) is None)
@@ -259,9 +270,7 @@ async def test_what_a_restarted_agent_should_not_have_goes_out(world: World) -> 
 async def test_a_qemu_that_starts_again_in_its_pod_gets_the_device_again(world: World) -> None:
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
         await qemu.restart()
         await plugged(world, qemu)
 
@@ -269,9 +278,7 @@ async def test_a_qemu_that_starts_again_in_its_pod_gets_the_device_again(world: 
 async def test_a_machine_that_is_gone_has_given_its_device_back(world: World) -> None:
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
         await qemu.kill()
         world.claims[CLAIM] = record(CLAIM, held(NULL), Phase.RELEASING)
         async with asyncio.timeout(5):
@@ -285,9 +292,7 @@ async def test_r65_another_pod_of_the_machine_gets_it_after_the_first_gave_it_ba
     monkeypatch.setattr(qemu_module, "DELETE_TIME", 0.02)
     old, new = await world.machine(ONE), await world.machine(TWO)
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, old)
+        await plug_in(world, old)
         old.keeps = True
         world.attach(pod=TWO)
         await until(lambda: "device_del" in old.commands)
@@ -304,9 +309,7 @@ async def test_a_machine_that_hangs_costs_the_device_and_is_cleaned_up_later(
     monkeypatch.setattr(module, "RELEASE_TIME", 0.05)
     qemu = await world.machine()
     async with world.agent():
-        world.attach()
-        world.prepare(held(NULL))
-        await plugged(world, qemu)
+        await plug_in(world, qemu)
         qemu.silent = {"qom-list"}
         world.claims[CLAIM] = record(CLAIM, held(NULL), Phase.RELEASING)
         async with asyncio.timeout(3):
