@@ -37,12 +37,25 @@ def store(path, text):
 
 def driver(path):
     """Name of the driver of a device or interface; None without."""
-    link = f"{path}/driver"
-    return os.path.basename(os.readlink(link)) if os.path.islink(link) else None
+    try:
+        return os.path.basename(os.readlink(f"{path}/driver"))
+    except OSError:
+        return None
 
 
 def describe(busid):
-    """Facts of one device."""
+    """Facts of one device, all of them of one driver.
+
+    Reading takes milliseconds on an emulated node: a device that is given back meanwhile had
+    usbip-host's name and its own host's children in one answer.
+    """
+    while True:
+        facts = _described(busid)
+        if facts["driver"] == driver(f"{DEVICES}/{busid}"):
+            return facts
+
+
+def _described(busid):
     path = f"{DEVICES}/{busid}"
     real = os.path.realpath(path)
     names = ("serial", "idVendor", "idProduct", "manufacturer", "product", "speed", "devpath")
