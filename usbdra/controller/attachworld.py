@@ -179,7 +179,11 @@ class AttachWorld:
             yield self._by_pod, consumer
 
     def _put_part(self, what: What, key: Key, new: Object | None) -> set[Item]:
-        """A claim or a holder, kept by the UID of its attachment."""
+        """A claim or a holder, kept by the UID of its attachment.
+
+        A claim that comes or goes changes who is first (`_order`), and so is news for all others
+        that want the same device or are of the same machine.
+        """
         found = set()
         before = self._uid_of.pop((what, key), None)
         if before is not None:
@@ -195,7 +199,17 @@ class AttachWorld:
             self._uid_of[what, key] = uid
             self._parts.setdefault((what, uid), {})[key] = new
             found.add(uid)
-        return {Item(What.ATTACHMENT, *self._keys[uid]) for uid in found if uid in self._keys}
+        keys = {self._keys[uid] for uid in found if uid in self._keys}
+        if what is What.CLAIM and (before is None) != (new is None):
+            keys |= {other for key in keys for other in self._beside(key)}
+        return {Item(What.ATTACHMENT, *key) for key in keys}
+
+    def _beside(self, key: Key) -> set[Key]:
+        """The attachments with this one's device, and those of its machine."""
+        item = self._objects[What.ATTACHMENT][key]
+        machine = _machine(key, item)
+        same_device = self._by_device.get((key[0], str(item["spec"]["device"])), set())
+        return same_device | (self._by_machine.get(machine, set()) if machine else set())
 
     def _part(self, what: What, uid: str) -> Object | None:
         return next(iter(self._parts.get((what, uid), {}).values()), None)
@@ -214,16 +228,19 @@ class AttachWorld:
     def _ahead(self, item: Object, keys: Iterable[Key]) -> list[str]:
         """Names of the attachments among these that come before this one, the first one first."""
         others = (self._objects[What.ATTACHMENT].get(key) for key in keys)
-        mine = _order(item)
-        ahead = sorted(order for o in others if o is not None and (order := _order(o)) < mine)
+        mine = self._order(item)
+        ahead = sorted(o for other in others if other and (o := self._order(other)) < mine)
         return [name for _, _, name in ahead]
 
+    def _order(self, item: Mapping[str, Any]) -> tuple[bool, str, str]:
+        """Who has a claim is first, then the older one.
 
-def _order(item: Mapping[str, Any]) -> tuple[bool, str, str]:
-    """Who has a claim is first, then the older one."""
-    meta = item["metadata"]
-    has = bool((item.get("status") or {}).get("claimName"))
-    return not has, str(meta.get("creationTimestamp", "")), str(meta["name"])
+        The claim itself says so: the status tells of it only later, when another one may already
+        have been taken for the first.
+        """
+        meta = item["metadata"]
+        has = self._part(What.CLAIM, meta["uid"]) is not None
+        return not has, str(meta.get("creationTimestamp", "")), str(meta["name"])
 
 
 def _pod_of(key: Key, item: Mapping[str, Any]) -> Key | None:

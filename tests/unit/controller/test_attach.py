@@ -155,6 +155,23 @@ def test_who_has_the_device_keeps_it_from_one_of_the_same_second(cluster: Attach
     assert cluster.condition("one")[0] == "AttachedToVirtualMachine"
 
 
+def test_who_has_a_claim_keeps_it_from_one_of_the_same_second(cluster: AttachCluster) -> None:
+    """The status, which tells of the claim, is behind the claim."""
+    cluster.attach("two")
+    cluster.settle(acts=2)  # finalizer and status: the claim comes next
+    cluster.settle(acts=1)
+    assert cluster.names(What.CLAIM) != []
+    assert "claimName" not in cluster.get(What.ATTACHMENT, "two")["status"]
+    cluster.attach("one", machine="other")
+    cluster.settle()
+    assert cluster.condition("one", "Ready") == ("InUse", "USBAttachment two has the device")
+    cluster.schedule()
+    cluster.settle()
+    assert cluster.condition("two")[0] == "AttachedToVirtualMachine"
+    claims = [act for act in cluster.writes if isinstance(act, Create) and act.what is What.CLAIM]
+    assert len(claims) == 1
+
+
 def test_the_ninth_device_of_a_machine_is_refused_and_hides_no_other(
     cluster: AttachCluster,
 ) -> None:
