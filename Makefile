@@ -89,6 +89,11 @@ asan: $(STAMP) ## unit tests on the sanitizer build (address, undefined behaviou
 fuzz: build ## a short bounded run of every coverage-guided fuzzer (FUZZ_SEED=0: another each time)
 	@for f in tests/fuzz/fuzz_*.py; do echo "== $$f"; PYTHONHASHSEED=0 $(PY) $$f -seed=$${FUZZ_SEED:-1} -max_total_time=$${FUZZ_SECONDS:-10} -rss_limit_mb=1024 > build/$$(basename $$f).log 2>&1 || { tail -40 build/$$(basename $$f).log; exit 1; }; done
 
+.PHONY: search
+search: build ## property and model tests with other examples each time, 10 times as many (SEARCH=10)
+	@SEARCH=$${SEARCH:-10} $(PYTEST) --timeout=3600 \
+	  $$(grep -rlE "import (given|settings)|RuleBasedStateMachine|searching import" tests/unit)
+
 .PHONY: bench
 bench: build ## benchmarks of the parts, and of the agent against a control plane (root)
 	@mkdir -p $(RESULTS)

@@ -10,9 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import searching
+
 # A process that has used gRPC makes its wake-up descriptors anew, under other numbers, at each
 # fork: that would look like a leak of every later test that starts a program.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+
+searching.load()
 
 
 def open_descriptors() -> dict[int, str]:

@@ -18,6 +18,7 @@ from tests.fakes.certificates import certificates
 from tests.fakes.exporter import EMPTY, UID, ExporterProcess
 from tests.fakes.kernel import FakeKernel
 from tests.fakes.sysfs import FakeDevice
+from tests.waiting import until
 from usbdra.agent.export import Export
 from usbdra.agent.options import AgentOptions
 from usbdra.discovery.inventory import scan
@@ -61,9 +62,7 @@ class World:
             yield link
 
     async def given_back(self) -> None:
-        async with asyncio.timeout(5):
-            while driver_of(self.stick) != "usb" or self.kernel.sockets:
-                await asyncio.sleep(0.005)
+        await until(lambda: driver_of(self.stick) == "usb" and not self.kernel.sockets)
 
 
 def driver_of(device: FakeDevice) -> str | None:

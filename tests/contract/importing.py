@@ -18,6 +18,7 @@ from tests.fakes.kernel import FakeKernel, Remote
 from tests.fakes.kube import FakeKube
 from tests.unit.plugin.claims import DRIVER, claim, result
 from tests.unit.plugin.world import FakeApi
+from tests.waiting import patience
 from usbdra.agent.devices import NodeDevices
 from usbdra.agent.peers import Dialler
 from usbdra.agent.reporter import KubeReporter
@@ -52,7 +53,7 @@ class Importing:
 
     async def told(self) -> None:
         """When the API has what the claim's status should say."""
-        async with asyncio.timeout(30):
+        async with patience():
             while self.reporter.waiting:
                 await asyncio.sleep(0.002)
 

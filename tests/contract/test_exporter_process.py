@@ -14,6 +14,7 @@ import pytest
 from tests.contract.exporting import CLAIM, NAME, World, driver_of
 from tests.fakes.exporter import UID, ExporterProcess
 from tests.fakes.kernel_stub import USED
+from tests.waiting import until
 from usbdra.errors import PeerRefused, UsbdraError
 from usbdra.transport import ktls
 from usbdra.transport.ktls import Encryption
@@ -115,6 +116,4 @@ def lines(exporter: ExporterProcess) -> list[dict[str, Any]]:
 
 
 async def until_said(exporter: ExporterProcess, text: str) -> None:
-    async with asyncio.timeout(10):
-        while text not in exporter.log:
-            await asyncio.sleep(0.005)
+    await until(lambda: text in exporter.log)

@@ -6,9 +6,9 @@ Owns the list. Must not change what is asked or answered.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
+from tests.waiting import until
 from usbdra.kube.client import KubeClient
 from usbdra.kube.types import Keep, Kind, Object
 
@@ -53,9 +53,7 @@ class Counted:
 
     async def watching(self) -> None:
         """Wait until a watch has begun."""
-        async with asyncio.timeout(10):
-            while not any(one.startswith("watch") for one in self.made):
-                await asyncio.sleep(0.005)
+        await until(lambda: any(one.startswith("watch") for one in self.made))
 
 
 class NoPorts:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.config import MAX_FILE_BYTES, Settings, load, settings_keys
 from usbdra.errors import ConfigError
 
@@ -142,7 +143,8 @@ def test_variables_that_kubernetes_adds_for_a_service_are_no_settings() -> None:
 
 
 @settings(
-    max_examples=150, deadline=1000, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     text=st.binary(max_size=80) | st.text("{}[]:,-&*!|>'\"\n #ab01", max_size=80).map(str.encode)

@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
+from tests.waiting import until
 from usbdra import log
 from usbdra.dumping import MAX_ITEMS, StateDump, answering, some
 
@@ -28,12 +28,6 @@ def stream() -> Iterator[io.StringIO]:
     yield mine
     root.handlers[:], root.propagate = before[0], before[2]
     root.setLevel(before[1])
-
-
-async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not check():
-            await asyncio.sleep(0.001)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:

@@ -9,6 +9,7 @@ import signal
 
 import pytest
 
+from tests.waiting import patience
 from usbdra.stopping import until_told
 
 
@@ -26,7 +27,7 @@ async def test_a_signal_ends_the_work_and_a_second_does_not_cut_its_cleaning(num
                 await asyncio.sleep(0)
             steps.append("cleaned")
 
-    async with asyncio.timeout(5):
+    async with patience():
         await until_told(work(), "work")
     assert steps == ["cleaned"]
     # Nothing of ours is left: Python's own handlers are there again.

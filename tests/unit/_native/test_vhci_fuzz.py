@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import status as oracle
+from tests.searching import examples
 from tests.unit._native.texts import S1_HEADER, S4_HEADER, S5_HEADER, S6_HEADER, SHAPES
 from usbdra._native import vhci
 
-bounded = settings(max_examples=200, deadline=timedelta(milliseconds=500))
+bounded = settings(max_examples=examples(200))
 
 WORDS = st.sampled_from(
     b"hs ss hub port prt sta spd bus dev socket sockfd local_busid 0 00 0000 0001 1 4 004 005 006 "

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience
 from usbdra.agent.assignments import Assignments
 from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.errors import Refused
@@ -38,7 +39,7 @@ class Following:
         self.part.on_change = self.changed.set
 
     async def next(self) -> None:
-        async with asyncio.timeout(5):
+        async with patience():
             await self.changed.wait()
         self.changed.clear()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience, until
 from usbdra.agent import certificate
 from usbdra.agent.certificate import CertificateOptions, NodeCertificate
 from usbdra.controller.certificates import Signer
@@ -93,7 +94,7 @@ def current(path: Path) -> held.Held:
 
 async def changed(path: Path, before: bytes | None) -> held.Held:
     """The set once it differs; files tell nobody, so this looks."""
-    async with asyncio.timeout(5):
+    async with patience():
         while True:
             found = held.read_held(path / sets.CURRENT)
             if found is not None and found.pair.cert_pem() + found.bundle != before:
@@ -109,13 +110,13 @@ async def test_a_node_gets_its_certificate_and_keeps_it_over_a_restart(tmp_path:
     kube = Cluster()
     kube.believe(FIRST)
     first = agent(kube, tmp_path)
-    async with running(signer(kube), first), asyncio.timeout(5):
+    async with running(signer(kube), first), patience():
         await first.ready.wait()
     found = current(tmp_path)
     assert trust.holds(found.pair.cert, [FIRST.cert], NOW)
     assert found.bundle == FIRST.cert_pem()
     again = agent(kube, tmp_path)
-    async with running(again), asyncio.timeout(5):
+    async with running(again), patience():
         await again.ready.wait()
     assert kube.requests_made == 1
     assert stamp(current(tmp_path)) == stamp(found)
@@ -125,7 +126,7 @@ async def test_the_key_never_leaves_the_node(tmp_path: Path) -> None:
     kube = Cluster()
     kube.believe(FIRST)
     part = agent(kube, tmp_path)
-    async with running(signer(kube), part), asyncio.timeout(5):
+    async with running(signer(kube), part), patience():
         await part.ready.wait()
     key = current(tmp_path).pair.key_pem().decode().splitlines()[1]
     assert key not in repr(kube.objects)
@@ -186,7 +187,7 @@ async def test_a_refusal_is_told_and_tried_again(
     await kube.get(NODE, "node-a")
     options = Rules(RULES.signer, "somebody else")
     strict = Signer(kube, options, kube.ca, clock=lambda: kube.now)
-    async with running(strict, part), asyncio.timeout(5):
+    async with running(strict, part), patience():
         while kube.requests_made < 2:
             await asyncio.sleep(0.01)
     assert "only somebody else may ask" in caplog.text
@@ -199,7 +200,7 @@ async def test_without_a_signer_the_reason_is_told(
     kube = Cluster()
     kube.believe(FIRST)
     part = agent(kube, tmp_path, answer_time=0.05)
-    async with running(part), asyncio.timeout(5):
+    async with running(part), patience():
         while kube.requests_made < 2:
             await asyncio.sleep(0.01)
     assert "is usbdra controller running?" in caplog.text
@@ -215,7 +216,5 @@ async def test_a_broken_bundle_changes_nothing(
         found = await changed(tmp_path, None)
         broken = kube.all(CONFIG_MAP)[0]
         kube.put(CONFIG_MAP, {**broken, "data": {"ca.crt": "nonsense"}})
-        async with asyncio.timeout(5):
-            while "not a certificate in PEM form" not in caplog.text:
-                await asyncio.sleep(0.01)
+        await until(lambda: "not a certificate in PEM form" in caplog.text)
         assert stamp(current(tmp_path)) == stamp(found)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from tests.fakes.exporter import free_port
 from tests.fakes.kernel import FakeKernel
 from tests.fakes.kube import FakeKube
 from tests.unit.plugin.conftest import grpc_ends, grpc_poller
+from tests.waiting import until
 from usbdra.agent import telling
 from usbdra.agent.daemon import Agent
 from usbdra.agent.metering import Metering
@@ -56,12 +57,6 @@ async def running(
         await asyncio.gather(task, return_exceptions=True)
         await probes.stop()
     assert task.cancelled(), task
-
-
-async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):  # a busy machine
-        while not check():
-            await asyncio.sleep(0.005)
 
 
 async def scraped(options: AgentOptions) -> str:

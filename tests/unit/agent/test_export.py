@@ -16,6 +16,7 @@ from tests.fakes.broker import STICK, FakeBroker
 from tests.fakes.certificates import certificates
 from tests.fakes.exporter import free_port
 from tests.fakes.traces import Kept
+from tests.waiting import patience
 from usbdra.agent.export import Export
 from usbdra.agent.options import AgentOptions
 from usbdra.errors import ConfigError, PeerRefused, UsbdraError
@@ -72,7 +73,7 @@ async def exporting(
 
 async def ask(port: int) -> None:
     """A grant, tried until somebody listens."""
-    async with asyncio.timeout(5):
+    async with patience():
         while True:
             try:
                 link = await dial(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.sysfs import FakeDevice, SysTree
+from tests.waiting import until
 from usbdra.agent.holds import Holds
 from usbdra.discovery.inventory import Inventory
 from usbdra.errors import IdentityChanged
@@ -129,9 +130,7 @@ async def test_r32_a_device_lent_to_another_node_keeps_its_port_while_the_claim_
         await asyncio.sleep(0.005)
         assert node.asked == 0, "no stranger, no question"
         node.becomes(LOADED)
-        async with asyncio.timeout(2):
-            while node.asked < 3:
-                await asyncio.sleep(0.001)
+        await until(lambda: node.asked >= 3)
         assert not node.offer().usable
         node.becomes(CORAL)
         assert node.offer().usable
@@ -141,9 +140,7 @@ async def test_r32_a_device_lent_to_another_node_keeps_its_port_while_the_claim_
         assert node.asked == asked
         node.becomes(LOADED)
         node.dead = True
-        async with asyncio.timeout(2):
-            while not node.offer().usable:
-                await asyncio.sleep(0.001)
+        await until(lambda: node.offer().usable)
 
 
 async def test_a_running_session_is_not_asked_about(node: Node) -> None:

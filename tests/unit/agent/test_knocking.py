@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ import pytest_asyncio
 from tests.fakes.kube import FakeKube
 from tests.fakes.uevents import FakeUevents
 from tests.unit.agent.test_peers import node_at
+from tests.waiting import until
 from usbdra.agent import peers
 from usbdra.agent.knocking import Knocker, Scouts
 from usbdra.agent.peers import Dialler
@@ -128,12 +129,6 @@ async def agent(node: Node, api: FakeKube) -> AsyncIterator[Agent]:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     hub.close()
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():
-            await asyncio.sleep(0)
 
 
 async def lose_all(agent: Agent, node: Node) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience
 from usbdra.agent.linkreports import LinkReports
 from usbdra.kube.types import RESOURCE_CLAIM
 from usbdra.state.claims import (
@@ -164,7 +165,7 @@ async def test_nothing_runs_until_a_claim_has_a_link() -> None:
     assert bench.looks == 0
     bench.records.append(record())
     await bench.reports.prepared(record(), [entry()])
-    async with asyncio.timeout(5):
+    async with patience():
         while bench.inner.link() is None:
             bench.inner.news.clear()
             await bench.inner.news.wait()

@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience
 from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.kube.custom import Contract
 from usbdra.kube.types import Object
@@ -35,7 +36,7 @@ async def test_all_who_listen_hear_of_one_list_and_one_watch() -> None:
         objects.listen(each.append)
     objects.listen(lambda event: told.set() if isinstance(event, Synced) else None)
     task = asyncio.create_task(objects.run())
-    async with asyncio.timeout(5):
+    async with patience():
         await told.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

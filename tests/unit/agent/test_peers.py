@@ -12,6 +12,7 @@ from tests.fakes.certificates import certificates
 from tests.fakes.kube import FakeKube
 from tests.unit.plugin.records import device, record
 from tests.unit.slices.samples import offer
+from tests.waiting import patience
 from usbdra.agent import peers
 from usbdra.agent.addresses import NodeAddresses
 from usbdra.agent.peers import ClaimGuard, Dialler
@@ -358,7 +359,7 @@ async def test_a_node_is_knocked_at_until_it_answers(
     await asyncio.sleep(0.03)
     assert not waiting.done()
     with socket.create_server(("127.0.0.1", port)):
-        async with asyncio.timeout(2):
+        async with patience():
             assert await waiting
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 
 from tests.fakes.kube import FakeKube
 from tests.fakes.qemu import FakeQemu
+from tests.waiting import patience, until
 from usbdra.agent import plugs as module
 from usbdra.agent.plugreports import PlugReports
 from usbdra.agent.plugs import Plugs
@@ -121,12 +122,6 @@ class World:
     async def aclose(self) -> None:
         for machine in self.machines.values():
             await machine.kill()
-
-
-async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):  # a busy machine
-        while not check():
-            await asyncio.sleep(0.002)
 
 
 def device(name: str = "one") -> str:
@@ -281,7 +276,7 @@ async def test_a_machine_that_is_gone_has_given_its_device_back(world: World) ->
         await plug_in(world, qemu)
         await qemu.kill()
         world.claims[CLAIM] = record(CLAIM, held(NULL), Phase.RELEASING)
-        async with asyncio.timeout(5):
+        async with patience():
             await world.plugs.release(CLAIM)
         assert world.store.load(CLAIM) is None
 
@@ -312,7 +307,7 @@ async def test_a_machine_that_hangs_costs_the_device_and_is_cleaned_up_later(
         await plug_in(world, qemu)
         qemu.silent = {"qom-list"}
         world.claims[CLAIM] = record(CLAIM, held(NULL), Phase.RELEASING)
-        async with asyncio.timeout(3):
+        async with patience():
             await world.plugs.release(CLAIM)
         assert world.store.load(CLAIM) is not None
         del world.claims[CLAIM]

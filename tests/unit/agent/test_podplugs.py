@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.unit.agent.test_plugs import CLAIM, NULL, ONE, ZERO, World, held, record, until
+from tests.unit.agent.test_plugs import CLAIM, NULL, ONE, ZERO, World, held, record
+from tests.waiting import until
 from usbdra.agent.podplugs import ClaimContainers, PodPlugs
 from usbdra.containers.live import Gone, Problem, Wanted
 from usbdra.containers.rules import DeviceNumber

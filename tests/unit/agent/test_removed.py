@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience
 from usbdra.agent.removed import RemovedNodes
 from usbdra.kube import errors
 from usbdra.kube.types import NODE
@@ -47,7 +48,7 @@ class World:
         self.part.taken(syspath, DeviceName("stick"), Session("key", "holder", None, node))
 
     async def next(self) -> NodeName:
-        async with asyncio.timeout(5):
+        async with patience():
             return await self.ended.get()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience, until
 from usbdra.agent.nodeobjects import NodeObjects
 from usbdra.agent.resets import Resets
 from usbdra.errors import DeviceBusy, UsbdraError
@@ -75,7 +76,7 @@ class Bench:
 
     async def answer(self) -> tuple[str, str, str]:
         """(type, reason, note) of the next Event."""
-        async with asyncio.timeout(5):
+        async with patience():
             await self.told.wait()
         self.told.clear()
         (event,) = self.kube.all(EVENT)
@@ -119,9 +120,7 @@ async def test_an_agent_that_ended_meanwhile_does_not_do_it_again(tmp_path: Path
     bench.hold.clear()
     bench.kube.put(KIND, asked(request.word))
     async with bench.agent():
-        async with asyncio.timeout(5):
-            while not bench.acts:
-                await asyncio.sleep(0)
+        await until(lambda: bench.acts)
     bench.hold.set()
     async with bench.agent():
         kind, reason, note = await bench.answer()

@@ -5,7 +5,7 @@ on the fake kernel. Nothing here knows of a loss but by what the kernel tells.""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from tests.fakes.links import FakeEnds
 from tests.unit.agent.test_devices import NAME, Node
 from tests.unit.plugin.claims import DRIVER, claim, result
 from tests.unit.plugin.world import FakeApi, FakeReporter
+from tests.waiting import until
 from usbdra.agent.supervisor import Pauses, Supervisor
 from usbdra.errors import PeerRefused, Unreachable, UsbdraError
 from usbdra.plugin.contracts import Order, UsbFact
@@ -117,12 +118,6 @@ async def agent(tmp_path: Path, api: FakeApi) -> AsyncIterator[Agent]:
             await made.preparer.prepare(REF)
             yield made
         node.close()
-
-
-async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(3):
-        while not check():
-            await asyncio.sleep(0.001)
 
 
 def whole_as_another(agent: Agent, before: Held) -> bool:

@@ -25,9 +25,11 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from tests.fakes.kernel import FakeKernel
 from tests.fakes.sysfs import FakeDevice
 from tests.fakes.tcp import TcpPair
+from tests.searching import examples
 from tests.unit.controller.cluster import GRACE, Cluster
 from tests.unit.controller.make import CONTRACT, device
 from tests.unit.exporter.test_local import driven_by, driver_of, no_records, started
+from tests.waiting import patience, until
 from usbdra.agent.peers import ClaimGuard
 from usbdra.controller.acts import What
 from usbdra.errors import DeviceBusy, NotFound, Refused
@@ -120,7 +122,7 @@ class Sessions(RuleBasedStateMachine):
 
     async def quiet(self) -> None:
         """Wait until sessions that have ended are wound up."""
-        async with asyncio.timeout(10):
+        async with patience():
             while self.running is None and (
                 self.broker._leases or self.kernel.sockets or not no_records(self.kernel)
             ):
@@ -258,9 +260,7 @@ class Sessions(RuleBasedStateMachine):
         what(self.stick)
 
     async def kernel_is_done(self) -> None:
-        async with asyncio.timeout(10):
-            while self.kernel.sockets:
-                await asyncio.sleep(0.001)
+        await until(lambda: not self.kernel.sockets)
 
     @rule(data=st.data(), unprepares=st.booleans(), acts=ACTS, crash=CRASH)
     def end(self, data: st.DataObject, unprepares: bool, acts: int, crash: bool) -> None:
@@ -351,5 +351,5 @@ class Sessions(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-Sessions.TestCase.settings = settings(max_examples=6, stateful_step_count=12, deadline=None)
+Sessions.TestCase.settings = settings(max_examples=examples(6), stateful_step_count=12)
 test_any_sequence_of_sessions = Sessions.TestCase

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import open_descriptors
 from tests.fakes.uevents import FakeUevents
+from tests.waiting import patience, until
 from usbdra.agent.supervisor import Cause, Pauses, Supervisor
 from usbdra.discovery.uevent import UeventHub
 from usbdra.errors import KernelUnsupported, PeerRefused, Unreachable
@@ -78,13 +79,6 @@ async def supervised(
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         hub.close()
-
-
-async def until(check: object) -> None:
-    assert callable(check)
-    async with asyncio.timeout(60):
-        while not check():
-            await asyncio.sleep(0.0005)
 
 
 @contextmanager
@@ -155,7 +149,7 @@ async def test_a_silent_node_is_tried_as_soon_as_it_answers() -> None:
 
     async with supervised(claims, Pauses(first=60.0), answers=answers) as (supervisor, _):
         supervisor.link_ended(LINK)
-        async with asyncio.timeout(2):
+        async with patience():
             await asked.wait()
         assert len(claims.attempts) == 1
         back.set()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.oracle import ebpf
+from tests.searching import examples
 from usbdra.containers import rules, verdict
 from usbdra.containers.rules import MKNOD, READ, READ_WRITE, WRITE, DeviceNumber
 from usbdra.errors import KernelUnsupported
@@ -71,7 +72,7 @@ def test_no_rules_leave_the_original() -> None:
     assert rules.split(ORIGINAL) == ({}, ORIGINAL)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rule_sets, originals, numbers, st.integers(1, 7))
 def test_answers_are_the_rules_then_the_originals(
     wanted: dict[DeviceNumber, int], original: bytes, number: DeviceNumber, access: int
@@ -88,7 +89,7 @@ def test_answers_are_the_rules_then_the_originals(
     assert verdict.allows(program, number, access) is expected
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rule_sets, originals)
 def test_rules_are_read_back_and_never_pile_up(
     wanted: dict[DeviceNumber, int], original: bytes
@@ -99,7 +100,7 @@ def test_rules_are_read_back_and_never_pile_up(
     assert rules.join(have, kept) == program
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(rule_sets.filter(bool), originals, st.data())
 def test_a_program_that_somebody_changed_is_not_taken_for_ours(
     wanted: dict[DeviceNumber, int], original: bytes, data: st.DataObject

@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from tests.searching import examples
 from tests.unit.controller.attachcluster import AttachCluster
 from tests.unit.controller.make import CONTRACT
 from usbdra.controller.acts import What
@@ -124,4 +125,4 @@ class Attachments(RuleBasedStateMachine):
 
 
 TestAttachments = Attachments.TestCase
-TestAttachments.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestAttachments.settings = settings(max_examples=examples(20), stateful_step_count=20)

@@ -14,6 +14,7 @@ from cryptography import x509
 
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.test_review import RULES, UID, csr, node
+from tests.waiting import patience
 from usbdra.controller.certificates import Signer
 from usbdra.kube.types import CSR, NODE, Object
 from usbdra.pki.authority import Pair, make_authority, new_key
@@ -40,7 +41,7 @@ async def signer(kube: FakeKube, *, signs: bool = True) -> AsyncIterator[None]:
 
 async def until(kube: FakeKube, wanted: Any) -> Object:
     """The request once it is as wanted."""
-    async with asyncio.timeout(5):
+    async with patience():
         async for _, item in kube.watch(CSR, "0"):
             if wanted(item.get("status") or {}):
                 return item

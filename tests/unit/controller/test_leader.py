@@ -9,11 +9,14 @@ import contextlib
 import pytest
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience
 from usbdra.controller.leader import Leader, Times
 from usbdra.kube import errors
 from usbdra.kube.types import LEASE
 
-QUICK = Times(duration=1.0, deadline=0.06, every=0.01)
+QUICK = Times(duration=60.0, deadline=30.0, every=0.01)
+"""A busy machine costs nobody the lease, and what is waited for comes before it would end."""
+HASTY = Times(duration=60.0, deadline=0.06, every=0.01)
 
 
 class Clock:
@@ -26,8 +29,8 @@ class Clock:
         return asyncio.get_running_loop().time() + self.ahead
 
 
-def candidate(api: FakeKube, name: str, clock: Clock | None = None) -> Leader:
-    return Leader(api, "controller", "ns", name, times=QUICK, clock=clock or Clock())
+def candidate(api: FakeKube, name: str, clock: Clock | None = None, times: Times = QUICK) -> Leader:
+    return Leader(api, "controller", "ns", name, times=times, clock=clock or Clock())
 
 
 class Work:
@@ -65,7 +68,7 @@ async def test_one_leads_the_other_waits_and_takes_over_at_once_when_it_is_given
     assert holder(api) == "one"
     await stop(one)
     assert first.stopped.is_set()
-    async with asyncio.timeout(0.5):  # half of the lease's duration
+    async with patience():  # less than half of the lease's duration
         await second.started.wait()
     assert holder(api) == "two"
     await stop(two)
@@ -87,10 +90,10 @@ async def test_a_lease_that_is_not_renewed_is_taken_after_its_duration_on_our_ow
 
 async def test_a_leader_that_cannot_renew_stops_its_work_before_its_lease_ends() -> None:
     api, work = FakeKube(), Work()
-    task = asyncio.create_task(candidate(api, "one").lead(work))
+    task = asyncio.create_task(candidate(api, "one", times=HASTY).lead(work))
     await work.started.wait()
     api.fail(errors.ApiUnavailable("replace", 0, "NoAnswer", "away"))
-    async with asyncio.timeout(0.5):
+    async with patience():
         await task
     assert work.stopped.is_set()
 

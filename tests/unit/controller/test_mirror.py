@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import patience
 from usbdra.controller.mirror import Mirror, trimmed
 from usbdra.kube import errors
 from usbdra.kube.types import RESOURCE_CLAIM, Object
@@ -31,7 +32,7 @@ class Seen:
         self.came.set()
 
     async def wait(self, count: int) -> None:
-        async with asyncio.timeout(2.0):
+        async with patience():
             while len(self.news) < count:
                 self.came.clear()
                 await self.came.wait()

@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
+from tests.searching import examples
 from tests.unit.controller.cluster import GRACE, Cluster
 from tests.unit.controller.make import CONTRACT, device
 from usbdra.controller import templates
@@ -184,5 +185,5 @@ class Devices(RuleBasedStateMachine):
         return str(record.get("spec", {}).get("assignedNamespace", ""))
 
 
-Devices.TestCase.settings = settings(max_examples=30, stateful_step_count=15, deadline=None)
+Devices.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=15)
 test_any_sequence = Devices.TestCase

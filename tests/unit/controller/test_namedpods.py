@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import until
 from usbdra.controller.namedpods import NamedPods
 from usbdra.kube.types import POD
 
@@ -26,12 +26,6 @@ def pod(name: str, **more: Any) -> dict[str, Any]:
     spec = {"nodeName": "a", "containers": [{"name": "main", "image": "large"}], "volumes": []}
     return {"metadata": {"name": name, "namespace": "lab", "uid": f"uid-{name}", **more},
             "spec": spec, "status": status}  # fmt: skip
-
-
-async def until(seen: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not seen():
-            await asyncio.sleep(0.005)
 
 
 async def test_each_named_pod_is_followed_until_none_names_it() -> None:

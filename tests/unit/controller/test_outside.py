@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest_asyncio
 from tests.fakes.broker import STICK
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT
+from tests.waiting import until
 from usbdra.controller import castore, outsidelink
 from usbdra.controller.outside import OutsidePart
 from usbdra.controller.outsidesettings import OutsideSettings
@@ -85,12 +86,6 @@ async def api(network: Network) -> AsyncIterator[FakeKube]:
 
 def put(api: FakeKube, address: str) -> None:
     api.put(CONTRACT.host, {"metadata": {"name": "pi"}, "spec": {"address": address}})
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():
-            await asyncio.sleep(0)
 
 
 async def test_a_host_is_asked_where_its_object_says_until_that_is_gone(

@@ -14,6 +14,7 @@ import pytest
 from tests.fakes.broker import KEYBOARD, STICK
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT
+from tests.waiting import until
 from usbdra import resetword
 from usbdra.controller import outsidehost
 from usbdra.controller.outsidehost import HostFacts, OutsideHost
@@ -92,12 +93,6 @@ async def running(
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():
-            await asyncio.sleep(0)
 
 
 async def test_what_the_host_lists_is_published_and_its_state_told() -> None:

@@ -15,6 +15,7 @@ from tests.fakes.descriptors import (
     configuration,
     device_descriptor,
 )
+from tests.searching import examples
 from usbdra.discovery.descriptors import MAX_BYTES, DescriptorSummary, parse
 
 HEAD = device_descriptor(0x0781, 0x5581)
@@ -78,7 +79,7 @@ def test_endpoint_types_other_than_isochronous() -> None:
         assert not parse(HEAD + configuration((interface,))).isochronous
 
 
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 @given(st.binary(max_size=600))
 def test_any_bytes_end_without_an_error(data: bytes) -> None:
     for given_data in (data, HEAD + data):
@@ -86,7 +87,7 @@ def test_any_bytes_end_without_an_error(data: bytes) -> None:
         assert len(summary.interfaces) <= len(given_data) // 9
 
 
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, len(WHOLE) - 1), st.integers(0, 255))
 def test_any_changed_byte_ends_without_an_error(position: int, value: int) -> None:
     data = bytearray(WHOLE)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.tcp import TcpPair
+from tests.waiting import until
 from usbdra.discovery.hostwatch import FILES, HostWatch
 
 
@@ -22,9 +23,7 @@ class Calls:
         self.count += 1
 
     async def reach(self, count: int) -> None:
-        async with asyncio.timeout(2):
-            while self.count < count:
-                await asyncio.sleep(0.001)
+        await until(lambda: self.count >= count)
 
 
 async def test_a_change_is_told_once_for_a_burst_and_again_for_the_next(tmp_path: Path) -> None:

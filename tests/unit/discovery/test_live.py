@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.sysfs import FakeDevice, Interface, SysTree
 from tests.fakes.uevents import FakeUevents, device_event
+from tests.waiting import patience, until
 from usbdra.discovery import live
 from usbdra.discovery.inventory import Inventory
 from usbdra.discovery.live import Change, LiveInventory, Timing
@@ -62,7 +63,7 @@ async def following(
 
 
 async def soon(awaitable: Awaitable[Change]) -> Change:
-    async with asyncio.timeout(2):
+    async with patience():
         return await awaitable
 
 
@@ -111,9 +112,7 @@ async def test_r19_a_pending_device_is_read_once_more_without_an_event(
         late = hs.plug(4, serial=b"4C5300")
         late.remove("serial")
         node.source.device("add", late)
-        async with asyncio.timeout(2):
-            while not node.live.inventory.pending:
-                await asyncio.sleep(0)
+        await until(lambda: node.live.inventory.pending)
         # No await from here on: the last try comes when its time is over, however late we are.
         assert node.live.snapshot.offers == ()
         late.write("serial", b"4C5300\n")
@@ -143,9 +142,7 @@ async def test_r38_a_storm_of_changes_becomes_few_notices(tree: SysTree, hs: Fak
             await asyncio.sleep(0.002)
         stays = hs.plug(5)
         node.source.device("add", stays)
-        async with asyncio.timeout(10):
-            while not seen or busids(seen[-1])[1] != ["1-5"]:
-                await asyncio.sleep(0.002)
+        await until(lambda: seen and busids(seen[-1])[1] == ["1-5"])
     await collector
     # 41 changes; pauses of 5, 10, 20 ... 1280 ms, then the longest: ten notices take 4 s.
     assert len(seen) <= 10
@@ -166,9 +163,7 @@ async def test_r39_silence_is_noticed_and_the_tree_is_read_at_intervals(
     async with following(tree, poke=lambda source: None) as node:
         changes = node.live.watch()
         await soon(anext(changes))
-        async with asyncio.timeout(10):
-            while not node.live.events_missing:
-                await asyncio.sleep(0.002)
+        await until(lambda: node.live.events_missing)
         assert "no kernel events reach this process" in caplog.text
         hs.plug(1)
         assert busids(await soon(anext(changes))) == ([], ["1-1"])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from tests.unit.discovery.make import device
 from usbdra.discovery import names
 from usbdra.discovery.names import Identity, assign_names, cluster_name, serial_name
@@ -122,7 +123,7 @@ def test_r35_a_serial_cannot_spell_the_hash_of_another() -> None:
     )
 
 
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.binary(max_size=130), min_size=2, max_size=6, unique=True))
 def test_r35_any_bytes(serials: list[bytes]) -> None:
     devices = [device(raw, port=f"{i + 1}") for i, raw in enumerate(serials)]

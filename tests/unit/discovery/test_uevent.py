@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.uevents import FakeUevents
+from tests.waiting import patience
 from usbdra.discovery import uevent
 from usbdra.discovery.uevent import RESCAN, NetlinkSource, UeventHub
 from usbdra.types import Uevent
@@ -163,5 +163,5 @@ async def test_the_real_monitor_opens_and_closes() -> None:
     hub.start()
     async with hub.subscribe() as events:
         hub.close()
-        async with asyncio.timeout(1):
+        async with patience():
             await events.batch()

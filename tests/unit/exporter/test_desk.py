@@ -13,6 +13,7 @@ import pytest
 
 from tests.fakes.broker import KEYBOARD, STICK, FakeBroker
 from tests.fakes.tcp import TcpPair
+from tests.waiting import until
 from usbdra.errors import ConfigError, DeviceBusy, ExportFailed, HostInUse, NotFound, UsbdraError
 from usbdra.exporter.broker import Broker, ClaimRef, Granted, GrantRequest, Peer
 from usbdra.exporter.desk import Desk, DeskLimits
@@ -47,12 +48,6 @@ def remote(desk: Desk, tmp_path: Path) -> Iterator[RemoteBroker]:
     one = RemoteBroker(tmp_path / "s", ME, seconds=2)
     yield one
     one.close()
-
-
-async def until(condition: object) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.001)
 
 
 async def test_remote_broker_is_a_broker(remote: RemoteBroker, broker: FakeBroker) -> None:

@@ -20,6 +20,7 @@ import pytest
 from tests.fakes.broker import STICK, FakeBroker
 from tests.fakes.tcp import TcpPair
 from tests.unit.exporter.test_evidence import Ciphers, evidence
+from tests.waiting import until
 from usbdra._native import sockfd
 from usbdra.errors import LinkError
 from usbdra.exporter import messages
@@ -298,7 +299,5 @@ async def test_mutated_conversations_leave_the_desk_whole(
                 reply = await packets.receive(sock, messages.MAX_REPLY, deadline_in(1))
                 replies[reply.kind if reply else 0] += 1
     assert {0, Kind.GRANTED, Kind.REFUSED, Kind.DEVICES, Kind.PEMS} <= replies.keys(), replies
-    async with asyncio.timeout(5):
-        while desk._tasks or broker.holders:
-            await asyncio.sleep(0.005)
+    await until(lambda: not desk._tasks and not broker.holders)
     assert await still_serves(path)

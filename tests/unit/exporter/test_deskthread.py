@@ -16,6 +16,7 @@ import pytest
 
 from tests.fakes.broker import STICK, FakeBroker
 from tests.fakes.tcp import TcpPair
+from tests.waiting import until
 from usbdra._native import sockfd
 from usbdra.exporter import deskthread, messages
 from usbdra.exporter.broker import Broker, ClaimRef, GrantRequest, Peer
@@ -52,12 +53,6 @@ async def desk(broker: FakeBroker, path: Path) -> AsyncIterator[DeskThread]:
 
     async with DeskThread(broker, make) as one:
         yield one
-
-
-async def until(condition: object) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # type: ignore[operator]
-            await asyncio.sleep(0.001)
 
 
 async def test_the_brokers_work_is_done_on_the_agents_loop(

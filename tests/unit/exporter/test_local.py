@@ -14,6 +14,7 @@ from tests.fakes.kernel import FakeKernel
 from tests.fakes.kernel_stub import AVAILABLE, USED
 from tests.fakes.sysfs import FakeDevice
 from tests.fakes.tcp import TcpPair
+from tests.waiting import until
 from usbdra.discovery.inventory import scan
 from usbdra.errors import DeviceBusy, ExportFailed, IdentityChanged, NotFound, Refused
 from usbdra.exporter.bind import Binder
@@ -92,9 +93,9 @@ def driver_of(device: FakeDevice) -> str | None:
 
 
 async def driven_by(device: FakeDevice, driver: str) -> None:
-    async with asyncio.timeout(2):
-        while driver_of(device) != driver or (driver == "usb" and not device.interface().exists()):
-            await asyncio.sleep(0.002)
+    await until(
+        lambda: driver_of(device) == driver and (driver != "usb" or device.interface().exists())
+    )
 
 
 def no_records(kernel: FakeKernel) -> bool:
@@ -125,9 +126,7 @@ async def test_a_session_from_grant_to_the_peers_end(
     assert device.reason == "in use by claim team/cam of node-b at 10.0.0.2:4242"
     link.peer.close()  # the importer detaches, or is gone
     await driven_by(stick, "usb")
-    async with asyncio.timeout(2):
-        while broker._leases:
-            await asyncio.sleep(0.002)
+    await until(lambda: not broker._leases)
     assert kernel.sockets == 0
     assert no_records(kernel)
     (device,) = await broker.inventory(C)
@@ -265,9 +264,7 @@ async def test_pinned_devices_stay_bound_between_sessions(
     await broker.hand_over(granted, link.ours)
     link.ours.close()
     link.peer.close()
-    async with asyncio.timeout(2):
-        while kernel.stub.state(stick) != AVAILABLE or broker._leases:
-            await asyncio.sleep(0.002)
+    await until(lambda: kernel.stub.state(stick) == AVAILABLE and not broker._leases)
     assert driver_of(stick) == "usbip-host"
     (device,) = await broker.inventory(C)
     assert device.available
@@ -281,9 +278,7 @@ async def test_unplugged_while_exported(
     link.ours.close()
     kernel.stub.unplug(stick)
     assert link.peer_sees_end()
-    async with asyncio.timeout(2):
-        while broker._leases:
-            await asyncio.sleep(0.002)
+    await until(lambda: not broker._leases)
     assert list(await broker.inventory(B)) == []
     assert no_records(kernel)
     back = kernel.stub.plug(3, serial=b"A1")
@@ -373,9 +368,7 @@ async def test_the_end_of_a_session_of_an_earlier_run_is_heard_of(
         broker.link_ended(ends)
         broker.link_ended(ends)
         await driven_by(stick, "usb")
-        async with asyncio.timeout(2):
-            while broker.holder(BUSID) is not None:
-                await asyncio.sleep(0.002)
+        await until(lambda: broker.holder(BUSID) is None)
     assert no_records(kernel)
 
 
@@ -387,9 +380,7 @@ async def test_ends_that_were_lost_are_found_by_a_look(
     link.ours.close()
     async with started(kernel) as broker:
         kernel.stub.peer_gone(stick)
-        async with asyncio.timeout(2):
-            while kernel.stub.state(stick) == USED:
-                await asyncio.sleep(0.002)
+        await until(lambda: kernel.stub.state(stick) != USED)
         broker.link_ended(None)
         await driven_by(stick, "usb")
 

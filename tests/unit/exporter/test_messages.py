@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.broker import KEYBOARD, STICK
+from tests.searching import examples
 from usbdra.errors import DeviceBusy, ProtocolError
 from usbdra.exporter import messages
 from usbdra.exporter.broker import ClaimRef, Granted, GrantRequest, Peer
@@ -128,7 +129,7 @@ def test_bad_fields_are_named(
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 def test_any_bytes(body: bytes) -> None:
     for parse in PARSERS:
         with contextlib.suppress(ProtocolError):
@@ -136,7 +137,7 @@ def test_any_bytes(body: bytes) -> None:
 
 
 @given(st.text(max_size=70), st.integers(-1, 70000), st.text(max_size=70))
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 def test_what_is_accepted_can_be_said_again(address: str, port: int, node: str) -> None:
     fields = {"address": address, "port": port, "node": node, "encrypted": False}
     try:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.fakes.broker import FakeBroker
 from tests.fakes.certificates import certificates
+from tests.waiting import until
 from usbdra.dumping import StateDump
 from usbdra.errors import ConfigError
 from usbdra.exporter import process
@@ -53,9 +54,7 @@ async def test_it_waits_for_the_agent_and_for_the_port(
     running = asyncio.create_task(process.run(options, StateDump()))
 
     async def said(text: str) -> None:
-        async with asyncio.timeout(5):
-            while text not in caplog.text:
-                await asyncio.sleep(0.002)
+        await until(lambda: text in caplog.text)
 
     await said("no certificate from the agent yet: this node's agent does not answer")
     files = TlsFiles.in_directory(certificates().a)
@@ -106,9 +105,7 @@ async def test_without_kernel_tls_it_listens_only_where_that_is_allowed(
                 encryption=encryption,
             )
             running = asyncio.create_task(process.run(options, StateDump()))
-            async with asyncio.timeout(5):
-                while said not in caplog.text:
-                    await asyncio.sleep(0.002)
+            await until(lambda text: text in caplog.text, said)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running

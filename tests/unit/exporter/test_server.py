@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.broker import KEYBOARD, STICK, FakeBroker
+from tests.waiting import until
 from usbdra.errors import ConfigError, DeviceBusy, ExportFailed, HostInUse, NotFound, Refused
 from usbdra.exporter.policy import AccessPolicy, parse_networks
 from usbdra.exporter.server import ExporterServer, Listen, ServerLimits
@@ -208,7 +209,7 @@ async def test_thousand_silent_connections(broker: FakeBroker) -> None:
                 client.setblocking(False)
                 client.connect_ex(server.addresses[0])
                 # A full backlog would have the kernel try again a second later.
-                await until(lambda least=number - 100: server.stats.accepted >= least)
+                await until(lambda least: server.stats.accepted >= least, number - 100)
             await until(lambda: server.stats.accepted == 1000)
             assert server.stats.over_limit == 968
             reply = await ask(server, DEVLIST, source="127.0.0.2")
@@ -306,13 +307,6 @@ async def test_old_and_new_process_overlap(broker: FakeBroker) -> None:
         again = Listen(addresses=("127.0.0.1",), port=port, reuse_port=True)
         async with ExporterServer(broker, again, identity=None, plain=True) as new:
             assert new.addresses == old.addresses
-
-
-async def until(condition: Any) -> None:
-    """Let the loop turn until the condition holds; the test's own limit ends it."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_a_full_queue_leaves_the_loop_to_those_who_are_served(broker: FakeBroker) -> None:

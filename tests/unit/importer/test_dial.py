@@ -15,6 +15,7 @@ from tests.fakes.broker import KEYBOARD, STICK, FakeBroker
 from tests.fakes.certificates import certificates
 from tests.fakes.ktls import UserTls
 from tests.unit.importer.conftest import Scripted
+from tests.waiting import patience
 from usbdra.errors import (
     ConfigError,
     DeviceBusy,
@@ -80,7 +81,7 @@ async def test_a_peer_that_leaves_while_it_waits_for_news_is_not_waited_with(
         visit.cancel()
         await asyncio.wait([visit])
         link.close()
-        async with asyncio.timeout(60):
+        async with patience():
             await over.wait()
 
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.fakes.certificates import certificates
+from tests.waiting import patience
 from usbdra.metrics import server as module
 from usbdra.metrics.server import MAX_CONNECTIONS, MAX_REQUEST, MetricsServer
 
@@ -127,7 +128,7 @@ async def test_it_waits_for_a_port_that_another_process_has(
         task = asyncio.create_task(newer.run())
         while "not served yet" not in caplog.text:
             await asyncio.sleep(0.001)
-    async with asyncio.timeout(5):
+    async with patience():
         while "metrics are served" not in caplog.text:
             caplog.set_level("INFO")
             await asyncio.sleep(0.001)

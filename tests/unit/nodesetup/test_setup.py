@@ -12,6 +12,7 @@ import pytest
 
 from tests.fakes.kube import FakeKube
 from tests.fakes.uevents import FakeUevents
+from tests.waiting import patience
 from usbdra.discovery.uevent import UeventHub
 from usbdra.errors import KernelUnsupported
 from usbdra.kube import errors
@@ -77,7 +78,7 @@ class Running:
 
     async def until(self, ready: bool) -> None:
         """Until a look found so, with the label as it should be then."""
-        async with asyncio.timeout(5):
+        async with patience():
             while await self._ready.get() != ready or self.label() != ("true" if ready else None):
                 pass
 

@@ -17,6 +17,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.errors import ConfigError, Refused
 from usbdra.pki import authority, trust
 from usbdra.pki.request import MAX_REQUEST, make_request, read_request
@@ -110,7 +111,7 @@ def test_an_oversized_request_is_refused_unread() -> None:
         read_request(b"x" * (MAX_REQUEST + 1))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_garbage_is_refused(noise: bytes, at: int) -> None:
     with pytest.raises(Refused):

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.errors import ConfigError
 from usbdra.plugin.config import (
     DeviceConfig,
@@ -127,7 +128,7 @@ def test_refusals_name_the_field(item: Any, text: str) -> None:
         ),
     )
 )
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=examples(200))
 def test_anything_is_read_or_refused(fields: dict[str, Any]) -> None:
     try:
         config = one(**fields)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 
+from tests.waiting import patience
 from usbdra._pb import dra_health_v1_pb2 as pb
 from usbdra.plugin.health import (
     RESEND_SECONDS,
@@ -58,7 +59,7 @@ async def test_what_is_no_news_wakes_nobody() -> None:
 async def test_the_same_is_said_again_in_time() -> None:
     board = HealthBoard(resend=0.01)
     board.set(GOOD)
-    async with asyncio.timeout(1), aclosing(board.watch()) as states:
+    async with patience(), aclosing(board.watch()) as states:
         assert [await anext(states) for _ in range(3)] == [(GOOD,)] * 3
 
 

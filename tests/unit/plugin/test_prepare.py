@@ -8,6 +8,7 @@ import json
 
 import pytest
 
+from tests.waiting import until
 from usbdra.errors import (
     AttachFailed,
     ClaimBusy,
@@ -253,9 +254,7 @@ async def test_r45_what_cannot_be_taken_back_stays_on_record_and_is_worked_off(
     assert (record.phase, record.error) == (Phase.RELEASING, "second error")
     assert [d.name for d in record.devices if d.held] == ["stick"]
     del agent.attacher.release_failures["stick"]
-    async with asyncio.timeout(2):
-        while world.left():
-            await asyncio.sleep(0.005)
+    await until(lambda: not world.left())
 
 
 async def test_the_other_node_is_reached_while_a_claim_is_planned(world: World) -> None:
@@ -298,13 +297,6 @@ async def test_full_disk_half_way_takes_the_device_back(world: World) -> None:
     with pytest.raises(StateError, match="No space left"):
         await task
     assert world.left() == []
-
-
-async def until(true: object) -> None:
-    assert callable(true)
-    async with asyncio.timeout(2):
-        while not true():
-            await asyncio.sleep(0.002)
 
 
 async def test_r49_a_slow_claim_holds_up_no_other(world: World) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from usbdra.errors import DetachStuck, Unreachable
 from usbdra.plugin import recovery
 from usbdra.plugin.acts import Step
@@ -317,9 +318,7 @@ async def test_a_claim_that_cannot_be_recovered_holds_up_no_other(world: World) 
     await agent.recover()
     assert [name for name, _ in world.kernel.ports.values()] == ["stick"]
     del agent.attacher.release_failures["stick"]
-    async with asyncio.timeout(2):
-        while world.left():
-            await asyncio.sleep(0.005)
+    await until(lambda: not world.left())
 
 
 async def test_a_call_that_comes_before_recovery_is_not_undone_by_it(world: World) -> None:

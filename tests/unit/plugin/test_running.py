@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from usbdra.containers.live import Problem, Wanted
 from usbdra.containers.processes import Container
 from usbdra.errors import KernelUnsupported, Unreachable
@@ -118,12 +119,6 @@ async def test_r60_also_long_after_the_loss(world: World) -> None:
     [other] = world.add(remote_claim("other", "uid-9", "second"))
     await agent.preparer.prepare(other)
     assert agent.containers.calls == [(ref.uid, "usb", (), (FIRST,))]
-
-
-async def until(done: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not done():
-            await asyncio.sleep(0)
 
 
 async def lost_for_good(world: World, **limits: Any) -> tuple[Agent, ClaimRef]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from tests.fakes.kubelet import FakeKubelet
 from tests.fakes.kubelet import Refused as NotRegistered
+from tests.waiting import until
 from usbdra.errors import StateError, Unreachable
 from usbdra.plugin.health import DeviceHealth, Health, HealthBoard
 from usbdra.plugin.server import PluginServer
@@ -196,12 +197,6 @@ async def test_stopping_leaves_the_devices_with_their_claims(world: World, short
     assert [name for name, _ in world.kernel.ports.values()] == ["stick"]
     await world.agent().recover()
     assert world.specs() == [f"{DRIVER}_claim_uid-1.json"]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2):
-        while not true():
-            await asyncio.sleep(0.002)
 
 
 async def test_r41_stale_sockets_of_ours_go_and_others_stay(world: World, short_tmp: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from tests.unit.slices.api_limits import problems
 from tests.unit.slices.samples import device, offer
 from usbdra.errors import ConfigError
@@ -311,7 +312,7 @@ OFFERS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=1000)
+@settings(max_examples=examples(150))
 @given(
     offers=st.lists(OFFERS, max_size=12),
     copies=st.integers(1, 12),

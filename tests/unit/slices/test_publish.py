@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
 import pytest
 
 from tests.fakes.kube import FakeKube
+from tests.waiting import until
 from usbdra.kube import errors
 from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.slices.publish import Owner, SlicePublisher
@@ -66,12 +67,6 @@ async def publishing(api: FakeKube, offers: Building) -> AsyncIterator[SlicePubl
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2):
-        while not true():
-            await asyncio.sleep(0.001)
-
-
 def published(api: FakeKube) -> dict[str, list[str]]:
     return {
         item["metadata"]["name"]: [d["name"] for d in item["spec"]["devices"]]
@@ -113,7 +108,7 @@ async def test_a_change_is_written_whole_under_a_new_generation() -> None:
         api.after_write = lambda verb, kind, item: sound.append(pools_are_sound(api))
         offers.devices = ("a",)
         publisher.wake()
-        await eventually(lambda: published(api) == {"usb-node-a-000": ["a"]})
+        await until(lambda: published(api) == {"usb-node-a-000": ["a"]})
     assert sound == [True, True]
     assert [i["spec"]["pool"]["generation"] for i in api.all(RESOURCE_SLICE)] == [2]
 
@@ -125,7 +120,7 @@ async def test_r40_slices_deleted_by_others_come_back_under_the_same_names() -> 
         before = published(api)
         for name in before:
             api.drop(RESOURCE_SLICE, name)
-        await eventually(lambda: published(api) == before)
+        await until(lambda: published(api) == before)
 
 
 async def test_another_visibility_makes_slices_anew_and_then_is_silent() -> None:
@@ -171,7 +166,7 @@ async def test_a_delete_right_after_our_own_write_is_mended() -> None:
 
     api.after_write = drop_first
     async with publishing(api, offers):
-        await eventually(lambda: bool(dropped) and published(api) == {"usb-node-a-000": ["a"]})
+        await until(lambda: bool(dropped) and published(api) == {"usb-node-a-000": ["a"]})
         assert api.all(RESOURCE_SLICE)[0]["metadata"]["uid"] != dropped[0]
 
 
@@ -185,7 +180,7 @@ async def test_r52_dropped_fields_lead_to_the_other_layout_and_then_to_silence()
     api.strip = strip
     async with publishing(api, offers) as publisher:
         await publisher.published()
-        await eventually(lambda: offers.plain)
+        await until(lambda: offers.plain)
         assert publisher.stats.dropped == {"allowMultipleAllocations"}
         await asyncio.sleep(0.01)
         before = len(api.requests)
@@ -225,7 +220,7 @@ async def test_r57_an_api_server_that_is_away_is_waited_for(error: errors.ApiErr
     api, offers = FakeKube(), Offers("a")
     api.fail(error)
     async with publishing(api, offers) as publisher:
-        await eventually(lambda: publisher.stats.errors >= 3)
+        await until(lambda: publisher.stats.errors >= 3)
         api.fail(None)
         await publisher.published()
         assert published(api) == {"usb-node-a-000": ["a"]}
@@ -250,7 +245,7 @@ async def test_r58_conflicts_are_retried_without_a_fast_loop() -> None:
         api.replace = conflicting  # type: ignore[method-assign, assignment]
         offers.devices = ("b",)
         publisher.wake()
-        await eventually(lambda: published(api) == {"usb-node-a-000": ["b"]})
+        await until(lambda: published(api) == {"usb-node-a-000": ["b"]})
         assert left == [0]
 
 
@@ -260,7 +255,7 @@ async def test_foreign_slice_of_our_name_is_left_alone() -> None:
     foreign["spec"]["driver"] = "gpu.example.com"
     api.put(RESOURCE_SLICE, foreign)
     async with publishing(api, offers) as publisher:
-        await eventually(lambda: publisher.stats.errors >= 2)
+        await until(lambda: publisher.stats.errors >= 2)
         assert published(api) == {"usb-node-a-000": ["z"]}
 
 

@@ -11,11 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.kube import FakeKube
+from tests.searching import examples
+from tests.waiting import until
 from usbdra.kube import errors
 from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.slices.publish import SlicePublisher
 
-from .test_publish import OWNER, eventually, manifests, published, publishing
+from .test_publish import OWNER, manifests, published, publishing
 
 NAMES = st.lists(st.sampled_from("abcdefg"), max_size=7, unique=True)
 
@@ -83,7 +85,8 @@ async def run_until(publisher: SlicePublisher, api: FakeKube, writes: int) -> No
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(st.tuples(NAMES, NAMES, st.integers(1, 9)), min_size=1, max_size=4))
 async def test_r53_however_often_it_dies_pools_are_sound_and_end_right(
@@ -149,7 +152,7 @@ async def test_an_outage_ends_with_the_newest_offer_written_once() -> None:
         await asyncio.sleep(0.03)
         assert publisher.stats.errors - tries <= 12, "attempts have pauses between them"
         api.fail(None)
-        await eventually(lambda: published(api) == {"usb-node-a-000": ["b", "c"]})
+        await until(lambda: published(api) == {"usb-node-a-000": ["b", "c"]})
         await asyncio.sleep(0.02)
         written = [verb for verb, _, _ in api.requests[before:]]
     assert written.count("replace") >= 1
@@ -170,7 +173,7 @@ async def test_r40_a_wipe_in_the_middle_of_our_own_write_is_mended() -> None:
     api.after_write = wipe
     async with publishing(api, offers):
         want = {i["metadata"]["name"] for i in offers.build(frozenset())}
-        await eventually(lambda: bool(wiped) and set(published(api)) == want)
+        await until(lambda: bool(wiped) and set(published(api)) == want)
         assert broken_pools(api) == []
 
 

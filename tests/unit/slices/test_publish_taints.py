@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from tests.fakes.kube import FakeKube
 from tests.unit.slices.samples import offer
-from tests.unit.slices.test_publish import eventually, publishing
+from tests.unit.slices.test_publish import publishing
+from tests.waiting import until
 from usbdra.kube.types import RESOURCE_SLICE, Kind, Object
 from usbdra.slices.build import SliceOptions, Taint, build
 from usbdra.types import DeviceName
@@ -45,7 +46,7 @@ async def test_an_assignment_and_its_end_are_one_write_each() -> None:
             before = publisher.stats.writes
             assigned.namespace = namespace
             publisher.wake()
-            await eventually(lambda now=before: publisher.stats.writes > now)  # type: ignore[misc]
+            await until(lambda now: publisher.stats.writes > now, before)
             assert publisher.stats.writes == before + 1
     assert taints(api) == [{"key": "example.com/unassigned", "effect": "NoSchedule"}]
 
@@ -57,10 +58,10 @@ async def test_what_a_device_has_no_more_goes_from_its_slice() -> None:
         await publisher.published()
         assigned.namespace = None
         publisher.wake()
-        await eventually(lambda: taints(api) == [])
+        await until(lambda: taints(api) == [])
         assigned.device = offer(STICK, serial=None)
         publisher.wake()
-        await eventually(lambda: "serial" not in repr(api.all(RESOURCE_SLICE)))
+        await until(lambda: "serial" not in repr(api.all(RESOURCE_SLICE)))
 
 
 async def test_r52_a_server_that_drops_taints_is_not_written_to_again_and_again() -> None:
@@ -77,6 +78,6 @@ async def test_r52_a_server_that_drops_taints_is_not_written_to_again_and_again(
         before = publisher.stats.writes
         for _ in range(3):
             publisher.wake()
-            await eventually(lambda: not publisher._wake.is_set())
+            await until(lambda: not publisher._wake.is_set())
         assert publisher.stats.writes == before
     assert taints(api) == []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.state.claims import (
     ClaimRecord,
     ClaimRef,
@@ -127,7 +128,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-@settings(max_examples=150, deadline=1000)
+@settings(max_examples=examples(150))
 def test_any_json_is_read_or_refused(data: Any) -> None:
     with pytest.raises(ValueError, match="claim"):
         SCHEMA.decode(1, {"phase": data})

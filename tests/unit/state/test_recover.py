@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.state.claims import (
     ClaimRecord,
     ClaimRef,
@@ -240,7 +241,7 @@ def carry_out(
 
 
 @given(records, worlds)
-@settings(max_examples=50, deadline=1000)
+@settings(max_examples=examples(50))
 def test_actions_bring_a_world_in_which_nothing_is_left_to_do(
     before: dict[ClaimUid, ClaimRecord], now: World
 ) -> None:
@@ -254,7 +255,7 @@ def test_actions_bring_a_world_in_which_nothing_is_left_to_do(
 
 
 @given(records, worlds)
-@settings(max_examples=50, deadline=1000)
+@settings(max_examples=examples(50))
 def test_every_claim_is_decided_once_and_only_for_a_reason(
     before: dict[ClaimUid, ClaimRecord], now: World
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.errors import StateError
 from usbdra.state.exports import ExportPhase, ExportRecord, ExportSchema, Session
 from usbdra.state.store import RecordStore
@@ -118,7 +119,7 @@ def test_a_field_of_the_wrong_type_is_named(
         store.load("1-3")
 
 
-@settings(max_examples=100, deadline=500)
+@settings(max_examples=examples(100))
 @given(raw=st.binary(max_size=300))
 def test_any_bytes_are_set_aside_and_nothing_else(
     tmp_path_factory: pytest.TempPathFactory, raw: bytes

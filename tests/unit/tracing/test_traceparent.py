@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.tracing import traceparent
 from usbdra.tracing.traceparent import TraceParent
 
@@ -59,7 +60,7 @@ def test_of_the_flags_only_what_we_know_goes_on() -> None:
 
 
 @given(st.text(max_size=60) | st.builds(_changed, st.integers(0, 54), st.characters()))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_what_is_accepted_is_said_again_letter_by_letter(text: str) -> None:
     cleaned = traceparent.cleaned(text)
     assert cleaned in ("", text[:-2] + cleaned[-2:])

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.fakes.links import FakeEnds
+from tests.waiting import patience
 from usbdra.errors import KernelUnsupported
 from usbdra.transport import watch
 from usbdra.transport.watch import EndSource, LinkWatch, NetlinkEnds, endpoints_of, parse
@@ -72,7 +73,7 @@ async def watching(source: Callable[[], EndSource], retry: float = 30.0) -> Asyn
     links.listen(news.put_nowait)
     task = asyncio.create_task(links.run())
     try:
-        async with asyncio.timeout(2):
+        async with patience():
             assert await news.get() is None  # what ended before is looked for
             yield news
     finally:
@@ -85,7 +86,7 @@ async def test_every_listener_is_told_of_every_end_and_of_losses() -> None:
     links = LinkWatch(lambda: source)
     links.listen(other.put_nowait)
     task = asyncio.create_task(links.run())
-    async with watching(FakeEnds) as unrelated, asyncio.timeout(2):
+    async with watching(FakeEnds) as unrelated, patience():
         source.end(LINK)
         source.overrun()
         assert [await other.get() for _ in range(3)] == [None, LINK, None]

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.broker import STICK
+from tests.searching import examples
 from usbdra.errors import ProtocolError
 from usbdra.usbip import extension, wire
 from usbdra.usbip.extension import GrantReply
@@ -31,7 +32,7 @@ JSON = st.recursive(
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 def test_any_bytes(body: bytes) -> None:
     for parse in PARSERS:
         with contextlib.suppress(ProtocolError):
@@ -39,7 +40,7 @@ def test_any_bytes(body: bytes) -> None:
 
 
 @given(field=st.sampled_from([*GOOD["device"], "", "timings"]), value=JSON)
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 def test_any_value_in_any_field(field: str, value: object) -> None:
     """Whatever is accepted is safe to use: it can be packed again and stays within its caps."""
     fields = {**GOOD, "device": dict(GOOD["device"])}
@@ -60,7 +61,7 @@ def test_any_value_in_any_field(field: str, value: object) -> None:
 
 
 @given(st.text(max_size=300), st.integers(0, 64))
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 def test_clean_text_is_safe(text: str, limit: int) -> None:
     clean = clean_text(text, limit)
     assert clean.isprintable()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.broker import KEYBOARD, STICK
+from tests.searching import examples
 from usbdra.errors import ProtocolError
 from usbdra.usbip import session, wire
 from usbdra.usbip.extension import (
@@ -173,7 +174,7 @@ PREFIXES = st.sampled_from(
 
 
 @given(prefix=PREFIXES, data=st.binary(max_size=600), step=st.integers(1, 400))
-@settings(max_examples=200, deadline=200)
+@settings(max_examples=examples(200))
 def test_fuzz_any_bytes_end_in_a_message_or_one_error(
     prefix: bytes, data: bytes, step: int
 ) -> None:

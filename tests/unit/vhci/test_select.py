@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.searching import examples
 from usbdra.errors import NoFreePort, Refused
 from usbdra.types import Hub, Port, PortId, PortState
 from usbdra.vhci.select import choose_port, hub_for_code
@@ -78,7 +79,7 @@ def test_broken_ports_are_not_in_the_capacity_that_is_told() -> None:
         choose_port(ports, Hub.HIGH, stuck={PortId(1)})
 
 
-@settings(max_examples=100, deadline=500)
+@settings(max_examples=examples(100))
 @given(
     used=st.frozensets(st.integers(0, 31)),
     avoid=st.frozensets(st.integers(0, 31)),
