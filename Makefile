@@ -220,7 +220,9 @@ demo-cluster: $(STAMP) ## a Kubernetes cluster of two nodes: a pod on b uses the
 .PHONY: test
 test: ## everything: lint, unit, sanitizers, fuzz, benchmarks, package, control plane, both beds
 	@rm -rf $(RESULTS)
-	@$(MAKE) --no-print-directory lint unit debug asan fuzz package parts
+	@$(MAKE) --no-print-directory lint unit
+	@$(MAKE) --no-print-directory -j2 --output-sync=target debug asan fuzz
+	@$(MAKE) --no-print-directory package parts
 	@$(MAKE) --no-print-directory audit AUDIT=
 	@$(MAKE) --no-print-directory bench api kernel cluster-core
 	@$(PY) tests/summary.py $(RESULTS)

@@ -8,7 +8,9 @@ mode=$1 junit=$2
 python=$PWD/.venv/bin/python
 lib=build/$mode/lib
 rm -rf "$lib"
-USBDRA_BUILD=$mode "$python" setup.py --quiet build --build-base "build/$mode" --build-lib "$lib"
+mkdir -p build
+# One build at a time: setuptools writes its list of files into the tree.
+USBDRA_BUILD=$mode flock build/variant.lock "$python" setup.py --quiet build --build-base "build/$mode" --build-lib "$lib"
 if [ "$mode" = asan ]; then
   # Python itself is not instrumented: its own allocations at exit are no leaks of ours.
   export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
