@@ -74,7 +74,7 @@ class Process:
                 raise CommandTimeout(self._text(f"no end within {timeout:.0f} s")) from None
         return Result(self.rc, self.out, self.err, time.monotonic() - self._start)
 
-    def wait_for(self, pattern: str, timeout: float = 30) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout: float = 60) -> re.Match[str]:
         """Wait until the output (out or err) matches. Raises CommandTimeout, CommandFailed."""
         deadline = time.monotonic() + timeout
         while True:

@@ -31,7 +31,7 @@ def certificates(bed: Bed) -> None:
 
 @contextmanager
 def serving(
-    node: Node, *flags: str, env: dict[str, str] | None = None, timeout: float = 30
+    node: Node, *flags: str, env: dict[str, str] | None = None, timeout: float = 60
 ) -> Iterator[Process]:
     """`usbdra serve` while the block runs."""
     server = node.start(["usbdra", "serve", *flags], env=env)

@@ -11,6 +11,8 @@ import time
 DEVICES = "/sys/bus/usb/devices"
 VHCI = "/sys/devices/platform/vhci_hcd.0"
 STUB = "/sys/bus/usb/drivers/usbip-host"
+PATIENCE_S = 45.0
+"""For what must come, however busy the machine is; less than the caller waits for an answer."""
 
 
 def read(path):
@@ -103,7 +105,7 @@ def find(serial, imported=False):
     return None
 
 
-def wait(serial, imported=False, child=None, gone=False, seconds=30.0):
+def wait(serial, imported=False, child=None, gone=False, seconds=PATIENCE_S):
     """Wait until a device is there, with a child of a kind (disks, ttys, ...), or gone."""
     limit = time.monotonic() + seconds
     while True:
@@ -121,7 +123,7 @@ def wait(serial, imported=False, child=None, gone=False, seconds=30.0):
         time.sleep(0.02)
 
 
-def wait_status(serial, status, seconds=20.0):
+def wait_status(serial, status, seconds=PATIENCE_S):
     """Wait until an exported device's usbip_status is 1 (available), 2 (used) or 3 (error)."""
     limit = time.monotonic() + seconds
     while True:
@@ -166,7 +168,7 @@ def row(port):
     return next(r for r in rows() if r["port"] == port)
 
 
-def wait_row(port, state, seconds=30.0):
+def wait_row(port, state, seconds=PATIENCE_S):
     """Wait until a port is in a state (4 free, 5 attaching, 6 used, 7 error)."""
     limit = time.monotonic() + seconds
     while row(port)["state"] != state:
@@ -180,7 +182,7 @@ def used():
     return [r for r in rows() if r["state"] != 4]
 
 
-def wait_used(count, seconds=30.0):
+def wait_used(count, seconds=PATIENCE_S):
     """Wait until so many ports are not free."""
     limit = time.monotonic() + seconds
     while len(used()) != count:
