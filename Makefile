@@ -92,7 +92,7 @@ fuzz: build ## a short bounded run of every coverage-guided fuzzer (FUZZ_SEED=0:
 .PHONY: search
 search: build ## property and model tests with other examples each time, 10 times as many (SEARCH=10)
 	@SEARCH=$${SEARCH:-10} $(PYTEST) --timeout=3600 \
-	  $$(grep -rlE "import (given|settings)|RuleBasedStateMachine|searching import" tests/unit)
+	  $$(grep -rlE "^(from|import) hypothesis" tests/unit)
 
 .PHONY: bench
 bench: build ## benchmarks of the parts, and of the agent against a control plane (root)

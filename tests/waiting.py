@@ -3,7 +3,7 @@
 
 Owns the one limit of such waits. It is below what pytest gives a test, so that a failure names what
 did not come, and below the 30 s and more that tests give the product where it must not need them.
-What must come within a time of its own says so where it is tested.
+What must come before a time limit of the product's own is over says `within`: less than that limit.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ def patience() -> asyncio.Timeout:
     return asyncio.timeout(PATIENCE_S)
 
 
-async def until(done: Callable[[*Given], object], *given: *Given) -> None:
+async def until(
+    done: Callable[[*Given], object], *given: *Given, within: float = PATIENCE_S
+) -> None:
     """Let the loop turn until `done`, which may be given what a loop's turn is about.
 
     Raises TimeoutError.
     """
-    async with patience():
+    async with asyncio.timeout(within):
         while not done(*given):
             await asyncio.sleep(PAUSE_S)

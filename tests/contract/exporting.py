@@ -62,7 +62,8 @@ class World:
             yield link
 
     async def given_back(self) -> None:
-        await until(lambda: driver_of(self.stick) == "usb" and not self.kernel.sockets)
+        # Sooner than a desk gives up who says nothing.
+        await until(lambda: driver_of(self.stick) == "usb" and not self.kernel.sockets, within=5)
 
 
 def driver_of(device: FakeDevice) -> str | None:

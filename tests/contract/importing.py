@@ -18,7 +18,7 @@ from tests.fakes.kernel import FakeKernel, Remote
 from tests.fakes.kube import FakeKube
 from tests.unit.plugin.claims import DRIVER, claim, result
 from tests.unit.plugin.world import FakeApi
-from tests.waiting import patience
+from tests.waiting import until
 from usbdra.agent.devices import NodeDevices
 from usbdra.agent.peers import Dialler
 from usbdra.agent.reporter import KubeReporter
@@ -53,9 +53,7 @@ class Importing:
 
     async def told(self) -> None:
         """When the API has what the claim's status should say."""
-        async with patience():
-            while self.reporter.waiting:
-                await asyncio.sleep(0.002)
+        await until(lambda: not self.reporter.waiting)
 
 
 class _Published(FakeApi):

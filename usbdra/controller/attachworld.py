@@ -205,11 +205,9 @@ class AttachWorld:
         return {Item(What.ATTACHMENT, *key) for key in keys}
 
     def _beside(self, key: Key) -> set[Key]:
-        """The attachments with this one's device, and those of its machine."""
-        item = self._objects[What.ATTACHMENT][key]
-        machine = _machine(key, item)
-        same_device = self._by_device.get((key[0], str(item["spec"]["device"])), set())
-        return same_device | (self._by_machine.get(machine, set()) if machine else set())
+        """This attachment, and those that share its device, machine or pod."""
+        indexes = self._indexes(key, self._objects[What.ATTACHMENT][key])
+        return {other for index, name in indexes for other in index[name]}
 
     def _part(self, what: What, uid: str) -> Object | None:
         return next(iter(self._parts.get((what, uid), {}).values()), None)

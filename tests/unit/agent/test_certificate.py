@@ -187,9 +187,8 @@ async def test_a_refusal_is_told_and_tried_again(
     await kube.get(NODE, "node-a")
     options = Rules(RULES.signer, "somebody else")
     strict = Signer(kube, options, kube.ca, clock=lambda: kube.now)
-    async with running(strict, part), patience():
-        while kube.requests_made < 2:
-            await asyncio.sleep(0.01)
+    async with running(strict, part):
+        await until(lambda: kube.requests_made >= 2)
     assert "only somebody else may ask" in caplog.text
     assert not part.ready.is_set()
 
@@ -200,9 +199,8 @@ async def test_without_a_signer_the_reason_is_told(
     kube = Cluster()
     kube.believe(FIRST)
     part = agent(kube, tmp_path, answer_time=0.05)
-    async with running(part), patience():
-        while kube.requests_made < 2:
-            await asyncio.sleep(0.01)
+    async with running(part):
+        await until(lambda: kube.requests_made >= 2)
     assert "is usbdra controller running?" in caplog.text
 
 

@@ -16,7 +16,7 @@ from tests.fakes.broker import STICK, FakeBroker
 from tests.fakes.certificates import certificates
 from tests.fakes.exporter import free_port
 from tests.fakes.traces import Kept
-from tests.waiting import patience
+from tests.waiting import patience, until
 from usbdra.agent.export import Export
 from usbdra.agent.options import AgentOptions
 from usbdra.errors import ConfigError, PeerRefused, UsbdraError
@@ -175,8 +175,7 @@ async def test_behind_the_exporter_no_port_is_opened(broker: FakeBroker, tmp_pat
     }
     pki = tmp_path / "current"
     async with exporting(broker, pki, set(), **changes) as (options, _):
-        while not options.exporter_socket.exists():
-            await asyncio.sleep(0.001)
+        await until(options.exporter_socket.exists)
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", options.port)
         remote = RemoteBroker(options.exporter_socket, os.geteuid())

@@ -7,18 +7,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import waiting
 from tests.conftest import open_descriptors
 from tests.fakes.kernel import FakeKernel, Remote
 from tests.fakes.links import FakeEnds
 from tests.unit.agent.test_devices import NAME, Node
 from tests.unit.plugin.claims import DRIVER, claim, result
 from tests.unit.plugin.world import FakeApi, FakeReporter
-from tests.waiting import until
 from usbdra.agent.supervisor import Pauses, Supervisor
 from usbdra.errors import PeerRefused, Unreachable, UsbdraError
 from usbdra.plugin.contracts import Order, UsbFact
@@ -34,6 +35,8 @@ from usbdra.types import ClaimUid, NodeName, Speed
 from usbdra.vhci.driver import VhciDriver
 
 REF = ClaimRef("lab", "stick", ClaimUid("uid-1"))
+# Less than the children of an attached device are waited for.
+until = partial(waiting.until, within=3.0)
 PAUSES = Pauses(first=0.001, longest=0.004, jitter=0.0)
 
 

@@ -29,7 +29,7 @@ from tests.searching import examples
 from tests.unit.controller.cluster import GRACE, Cluster
 from tests.unit.controller.make import CONTRACT, device
 from tests.unit.exporter.test_local import driven_by, driver_of, no_records, started
-from tests.waiting import patience, until
+from tests.waiting import until
 from usbdra.agent.peers import ClaimGuard
 from usbdra.controller.acts import What
 from usbdra.errors import DeviceBusy, NotFound, Refused
@@ -122,7 +122,7 @@ class Sessions(RuleBasedStateMachine):
 
     async def quiet(self) -> None:
         """Wait until sessions that have ended are wound up."""
-        async with patience():
+        async with asyncio.timeout(10):
             while self.running is None and (
                 self.broker._leases or self.kernel.sockets or not no_records(self.kernel)
             ):
@@ -260,7 +260,7 @@ class Sessions(RuleBasedStateMachine):
         what(self.stick)
 
     async def kernel_is_done(self) -> None:
-        await until(lambda: not self.kernel.sockets)
+        await until(lambda: not self.kernel.sockets, within=10)
 
     @rule(data=st.data(), unprepares=st.booleans(), acts=ACTS, crash=CRASH)
     def end(self, data: st.DataObject, unprepares: bool, acts: int, crash: bool) -> None:
@@ -351,5 +351,7 @@ class Sessions(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-Sessions.TestCase.settings = settings(max_examples=examples(6), stateful_step_count=12)
+Sessions.TestCase.settings = settings(
+    max_examples=examples(6), stateful_step_count=12, deadline=None
+)
 test_any_sequence_of_sessions = Sessions.TestCase

@@ -125,4 +125,6 @@ class Attachments(RuleBasedStateMachine):
 
 
 TestAttachments = Attachments.TestCase
-TestAttachments.settings = settings(max_examples=examples(20), stateful_step_count=20)
+TestAttachments.settings = settings(
+    max_examples=examples(20), stateful_step_count=20, deadline=None
+)

@@ -185,5 +185,7 @@ class Devices(RuleBasedStateMachine):
         return str(record.get("spec", {}).get("assignedNamespace", ""))
 
 
-Devices.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=15)
+Devices.TestCase.settings = settings(
+    max_examples=examples(30), stateful_step_count=15, deadline=None
+)
 test_any_sequence = Devices.TestCase

@@ -83,7 +83,7 @@ def test_after_years_without_a_controller() -> None:
 Pace = st.integers(1, 20 * 24 * 60)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.tuples(Pace, st.booleans(), st.booleans()), min_size=1, max_size=12))
 def test_a_certificate_that_was_signed_is_believed_until_it_expires(
     steps: list[tuple[int, bool, bool]],

@@ -112,7 +112,9 @@ async def test_r19_a_pending_device_is_read_once_more_without_an_event(
         late = hs.plug(4, serial=b"4C5300")
         late.remove("serial")
         node.source.device("add", late)
-        await until(lambda: node.live.inventory.pending)
+        async with patience():
+            while not node.live.inventory.pending:
+                await asyncio.sleep(0)
         # No await from here on: the last try comes when its time is over, however late we are.
         assert node.live.snapshot.offers == ()
         late.write("serial", b"4C5300\n")

@@ -232,8 +232,7 @@ async def test_too_many_connections_and_silence(
     limits = DeskLimits(connections=4, idle=0.3)
     async with Desk(broker, path, uid=ME, pems=lambda: Pems("s"), limits=limits) as desk:
         silent = [await packets.connect(path, ME, deadline_in(1)) for _ in range(4)]
-        while len(desk._tasks) < 4:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(desk._tasks) >= 4)
         assert await reply_to(path, Kind.IDENTITY, messages.pack_have("")) is None
         while desk._tasks:  # each is given up after its time
             await asyncio.sleep(0.01)

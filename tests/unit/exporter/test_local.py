@@ -85,6 +85,10 @@ async def started(
         await one.stop()
 
 
+AT_ONCE_S = 2.0
+"""Less than usbip-host and the host's driver are waited for (exporter/stubhost.py)."""
+
+
 def driver_of(device: FakeDevice) -> str | None:
     try:
         return os.readlink(device.path / "driver").rpartition("/")[2]
@@ -94,7 +98,8 @@ def driver_of(device: FakeDevice) -> str | None:
 
 async def driven_by(device: FakeDevice, driver: str) -> None:
     await until(
-        lambda: driver_of(device) == driver and (driver != "usb" or device.interface().exists())
+        lambda: driver_of(device) == driver and (driver != "usb" or device.interface().exists()),
+        within=AT_ONCE_S,
     )
 
 
@@ -126,7 +131,7 @@ async def test_a_session_from_grant_to_the_peers_end(
     assert device.reason == "in use by claim team/cam of node-b at 10.0.0.2:4242"
     link.peer.close()  # the importer detaches, or is gone
     await driven_by(stick, "usb")
-    await until(lambda: not broker._leases)
+    await until(lambda: not broker._leases, within=AT_ONCE_S)
     assert kernel.sockets == 0
     assert no_records(kernel)
     (device,) = await broker.inventory(C)
@@ -264,7 +269,9 @@ async def test_pinned_devices_stay_bound_between_sessions(
     await broker.hand_over(granted, link.ours)
     link.ours.close()
     link.peer.close()
-    await until(lambda: kernel.stub.state(stick) == AVAILABLE and not broker._leases)
+    await until(
+        lambda: kernel.stub.state(stick) == AVAILABLE and not broker._leases, within=AT_ONCE_S
+    )
     assert driver_of(stick) == "usbip-host"
     (device,) = await broker.inventory(C)
     assert device.available
@@ -278,7 +285,7 @@ async def test_unplugged_while_exported(
     link.ours.close()
     kernel.stub.unplug(stick)
     assert link.peer_sees_end()
-    await until(lambda: not broker._leases)
+    await until(lambda: not broker._leases, within=AT_ONCE_S)
     assert list(await broker.inventory(B)) == []
     assert no_records(kernel)
     back = kernel.stub.plug(3, serial=b"A1")
@@ -368,7 +375,7 @@ async def test_the_end_of_a_session_of_an_earlier_run_is_heard_of(
         broker.link_ended(ends)
         broker.link_ended(ends)
         await driven_by(stick, "usb")
-        await until(lambda: broker.holder(BUSID) is None)
+        await until(lambda: broker.holder(BUSID) is None, within=AT_ONCE_S)
     assert no_records(kernel)
 
 
@@ -380,7 +387,7 @@ async def test_ends_that_were_lost_are_found_by_a_look(
     link.ours.close()
     async with started(kernel) as broker:
         kernel.stub.peer_gone(stick)
-        await until(lambda: kernel.stub.state(stick) != USED)
+        await until(lambda: kernel.stub.state(stick) != USED, within=AT_ONCE_S)
         broker.link_ended(None)
         await driven_by(stick, "usb")
 

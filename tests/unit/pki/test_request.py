@@ -111,7 +111,7 @@ def test_an_oversized_request_is_refused_unread() -> None:
         read_request(b"x" * (MAX_REQUEST + 1))
 
 
-@settings(max_examples=examples(80))
+@settings(max_examples=examples(80), deadline=None)
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_garbage_is_refused(noise: bytes, at: int) -> None:
     with pytest.raises(Refused):

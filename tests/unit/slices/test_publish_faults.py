@@ -86,6 +86,7 @@ async def run_until(publisher: SlicePublisher, api: FakeKube, writes: int) -> No
 
 @settings(
     max_examples=examples(60),
+    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(st.tuples(NAMES, NAMES, st.integers(1, 9)), min_size=1, max_size=4))

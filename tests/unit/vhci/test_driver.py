@@ -10,7 +10,6 @@ import pytest
 from tests.fakes.kernel import FakeKernel
 from tests.fakes.kernel_vhci import USED
 from tests.fakes.tcp import TcpPair
-from tests.waiting import patience
 from usbdra.errors import (
     AttachFailed,
     DetachStuck,
@@ -190,7 +189,7 @@ async def test_r07_a_row_that_goes_back_is_noticed_at_once(
     end = LinkEnd(link.ours)
     async with Waiter(kernel.events) as waiter:
         placed = await driver.attach(link.ours.fileno(), DEVID, 3)
-        async with patience():
+        async with asyncio.timeout(1):
             with pytest.raises(AttachFailed, match=f"the link ended .*port is {left}"):
                 await driver.enumerated(placed, waiter, timeout=30, ended=end.ended)
         await driver.detach(placed.port, waiter)
@@ -272,7 +271,7 @@ async def test_a_lost_event_is_made_good_by_a_rescan(
         await asyncio.sleep(0)
         kernel.vhci.files.hubs[0][0].plug(1)  # appeared, and its event was lost
         kernel.source.overrun()
-        async with patience():
+        async with asyncio.timeout(1):
             await waiting
 
 

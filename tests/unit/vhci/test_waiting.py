@@ -4,7 +4,6 @@ from __future__ import annotations
 import asyncio
 
 from tests.fakes.uevents import FakeUevents
-from tests.waiting import patience
 from usbdra.discovery.uevent import UeventHub
 from usbdra.types import Uevent
 from usbdra.vhci.waiting import EventSource, Waiter, below
@@ -80,7 +79,7 @@ async def test_stop_ends_the_wait_at_once() -> None:
     stop = asyncio.get_running_loop().create_future()
     async with Waiter(hub) as waiter:
         asyncio.get_running_loop().call_soon(stop.set_result, None)
-        async with patience():
+        async with asyncio.timeout(1):
             assert await waiter.until(Counter(9), below(""), timeout=30, stop=stop) is None
     hub.close()
 

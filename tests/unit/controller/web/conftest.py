@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ import pytest_asyncio
 
 from tests.fakes.kube import FakeKube
 from tests.unit.controller.make import CONTRACT, STICK
-from tests.waiting import patience
 from usbdra.controller.web.options import WebOptions
 from usbdra.controller.web.server import WebServer
 from usbdra.kube import errors
@@ -117,7 +117,7 @@ class Events:
 
     async def next(self) -> tuple[str, Any]:
         """The next event; ("end", None) when there are no more."""
-        async with patience():
+        async with asyncio.timeout(10):  # a quiet stream says something after 20 s
             event = (await self._response.content.readline()).decode()
             if not event:
                 return "end", None
